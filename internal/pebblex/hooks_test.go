@@ -1,0 +1,187 @@
+package pebblex
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// brokenSync is a disk whose log files fail to sync once it is broken.
+type brokenSync struct {
+	vfs.FS
+	broken *atomic.Bool
+}
+
+func (b brokenSync) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := b.FS.Create(name, category)
+	return brokenFile{f, b.broken}, err
+}
+
+func (b brokenSync) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := b.FS.ReuseForWrite(from, to, category)
+	return brokenFile{f, b.broken}, err
+}
+
+type brokenFile struct {
+	vfs.File
+	broken *atomic.Bool
+}
+
+var errDisk = errors.New("input/output error")
+
+func (f brokenFile) SyncData() error {
+	if f.broken.Load() {
+		return errDisk
+	}
+	return f.File.SyncData()
+}
+
+func (f brokenFile) Sync() error {
+	if f.broken.Load() {
+		return errDisk
+	}
+	return f.File.Sync()
+}
+
+// failingSet opens a store on a disk that fails, and writes one key. It is left
+// open: a store whose commit failed cannot be closed in order.
+func failingSet(t testing.TB, onFatal func(string), log *slog.Logger) error {
+	var broken atomic.Bool
+	db := mustOpen(t, Options{
+		Dir: "store", FS: brokenSync{vfs.NewMem(), &broken}, Create: true, OnFatal: onFatal, Log: log,
+	})
+	broken.Store(true)
+	return db.Set([]byte("k"), []byte("v"), pebble.Sync)
+}
+
+func TestFailedCommitCallsTheHook(t *testing.T) {
+	var reason string
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() { recover() }()
+		err := failingSet(t, func(r string) { reason = r; panic(r) }, nil)
+		t.Errorf("the write returned %v", err)
+	}()
+	<-done
+	if !strings.Contains(reason, errDisk.Error()) {
+		t.Errorf("hook called with %q, want the disk's error", reason)
+	}
+}
+
+func TestHookThatReturnsStillStopsTheGoroutine(t *testing.T) {
+	done := make(chan any)
+	go func() {
+		defer func() { done <- recover() }()
+		err := failingSet(t, func(string) {}, nil)
+		t.Errorf("the write returned %v", err)
+	}()
+	if got := <-done; got == nil {
+		t.Error("the write went on after the hook returned")
+	}
+}
+
+// TestExitEndsTheProcessWithItsCode runs this test binary again; there it opens
+// a store with no hook on a failing disk.
+func TestExitEndsTheProcessWithItsCode(t *testing.T) {
+	if os.Getenv("PEBBLEX_EXIT") == "1" {
+		err := failingSetDefault(t, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+		t.Fatalf("the write returned %v", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, self, "-test.run=^TestExitEndsTheProcessWithItsCode$")
+	cmd.Env = append(os.Environ(), "PEBBLEX_EXIT=1")
+	out, err := cmd.CombinedOutput()
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok || exit.ExitCode() != ExitCode {
+		t.Fatalf("ended with %v, want status %d\n%s", err, ExitCode, out)
+	}
+	if !strings.Contains(string(out), errDisk.Error()) {
+		t.Errorf("the log does not name the reason:\n%s", out)
+	}
+}
+
+func failingSetDefault(t *testing.T, log *slog.Logger) error {
+	var broken atomic.Bool
+	db, err := Open(Options{Dir: "store", FS: brokenSync{vfs.NewMem(), &broken}, Create: true, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken.Store(true)
+	return db.Set([]byte("k"), []byte("v"), pebble.Sync)
+}
+
+func TestCorruptBlockCallsTheHookAndNothingExits(t *testing.T) {
+	mem := vfs.NewMem()
+	db := mustOpen(t, Options{Dir: "store", FS: mem, Create: true})
+	put(t, db, 0, 200)
+	if err := db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, db)
+	names, err := mem.List("store")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, ".sst") {
+			data, err := mem.UnsafeGetFileDataBuffer("store/" + name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			data[len(data)/4] ^= 1
+		}
+	}
+	var what atomic.Value
+	db = mustOpen(t, Options{Dir: "store", FS: mem, OnCorruption: func(s string) { what.Store(s) }})
+	defer mustClose(t, db)
+	it, err := db.NewIter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for valid := it.First(); valid; valid = it.Next() {
+	}
+	if err := it.Close(); !pebble.IsCorruptionError(err) {
+		t.Errorf("scan of a damaged table: %v, want a corruption error", err)
+	}
+	if s, _ := what.Load().(string); !strings.Contains(s, ".sst") {
+		t.Errorf("hook got %q, want the table's path", s)
+	}
+}
+
+func TestRepeatedEventsAreThinnedOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		l := &logger{log: slog.New(slog.NewTextHandler(&out, nil)), fatal: func(r string) { panic(r) }}
+		events := listener(l, nil)
+		for range 1000 {
+			events.BackgroundError(errDisk)
+		}
+		events.LowDiskSpace(pebble.LowDiskSpaceInfo{}) // another event is not held back
+		time.Sleep(repeatEvery)
+		events.BackgroundError(errDisk)
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		if len(lines) != 3 {
+			t.Fatalf("%d lines, want 3:\n%s", len(lines), out.String())
+		}
+		if !strings.Contains(lines[2], "skipped=999") {
+			t.Errorf("the events left out are not counted: %s", lines[2])
+		}
+	})
+}
