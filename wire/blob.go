@@ -1,0 +1,49 @@
+package wire
+
+// Operations on an archive's blob subject, carried in HeaderOp. Every request
+// gets a reply: a BlobAck (for read: the bytes themselves, with HeaderOffset),
+// or a Problem marked by HeaderProblem.
+const (
+	OpOpen   = "open"   // BlobOpen -> BlobAck; HeaderUpload names the upload
+	OpData   = "data"   // raw bytes at HeaderOffset -> BlobAck
+	OpCommit = "commit" // BlobCommit -> BlobAck
+	OpAbort  = "abort"  // nothing -> BlobAck
+	OpRead   = "read"   // BlobRead, HeaderTenant, HeaderCID -> raw bytes
+	OpHas    = "has"    // BlobCommit -> BlobAck
+)
+
+// HeaderProblem marks a reply whose payload is a Problem; its value is the code.
+const HeaderProblem = "Verae-Problem"
+
+// FragmentSize is the largest payload of a data frame, in bytes.
+const FragmentSize = 256 << 10
+
+// BlobOpen starts an upload. ChunkSize and MaxLinks are the UnixFS profile by
+// which the archive builds the file's DAG for itself.
+type BlobOpen struct {
+	ChunkSize int `json:"chunkSize"`
+	MaxLinks  int `json:"maxLinks"`
+}
+
+// BlobCommit names the file that an upload must turn out to be.
+type BlobCommit struct {
+	Size   int64  `json:"size"`
+	SHA256 Digest `json:"sha256"`
+	CID    string `json:"cid"`
+}
+
+// BlobRead asks for a range of a file, at most FragmentSize bytes.
+type BlobRead struct {
+	Offset int64 `json:"offset"`
+	Length int64 `json:"length"`
+}
+
+// BlobAck answers a blob frame. Received counts the contiguous bytes written;
+// Credit is how many bytes beyond Received the sender may have under way. Has
+// answers OpHas. Duplicate says that a committed file was there before.
+type BlobAck struct {
+	Received  int64 `json:"received"`
+	Credit    int64 `json:"credit"`
+	Has       bool  `json:"has,omitzero"`
+	Duplicate bool  `json:"duplicate,omitzero"`
+}

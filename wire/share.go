@@ -1,0 +1,91 @@
+package wire
+
+import "slices"
+
+// rank orders the modes by what they admit; ModeNone and unknown modes admit
+// nothing.
+func rank(mode string) int { return slices.Index([]string{ModeProofs, ModeMetadata, ModeFiles}, mode) }
+
+// Visible says what of rec the viewer may see by the shares written in it. The
+// owner sees everything, which reads as ModeFiles. Others see what the best
+// share that names them, or Public, admits. ok is false when the viewer may not
+// learn that rec exists: without a share, for private metadata of others, for
+// the file records of others below ModeFiles, and for control records, which
+// steer and are shown to nobody.
+//
+// Later share records may change what the record itself says; whoever keeps
+// them applies them first.
+func Visible(rec *Record, viewer TenantID) (mode string, ok bool) {
+	if rec.Kind.Control() {
+		return "", false
+	}
+	if rec.TenantID == viewer {
+		return ModeFiles, true
+	}
+	if rec.Kind == KindPrivateMetadata {
+		return "", false
+	}
+	best := -1
+	for _, s := range rec.ShareWith {
+		if s.TenantID == viewer || s.TenantID == Public {
+			if r := rank(s.Mode); r > best {
+				best, mode = r, s.Mode
+			}
+		}
+	}
+	if best < 0 || rec.Kind == KindFile && mode != ModeFiles {
+		return "", false
+	}
+	return mode, true
+}
+
+// For returns r as the viewer may see it, and whether he may see it at all. A
+// viewer in ModeProofs gets no body; BodySHA256 stays, so that ComputeID still
+// gives the id. The shares stay for the same reason: a grantee sees who else
+// was named beside him. The result shares memory with r.
+func (r Record) For(viewer TenantID) (Record, bool) {
+	mode, ok := Visible(&r, viewer)
+	if !ok {
+		return Record{}, false
+	}
+	if mode == ModeProofs {
+		if r.BodySHA256.IsZero() {
+			r.BodySHA256 = r.Portable().BodySHA256()
+		}
+		r.Body = nil
+	}
+	return r, true
+}
+
+// ParseShares reads shareWith as a request gives it: a list whose elements are
+// tenant ids, each meaning ModeFiles, or objects {tenantId, mode}. "*" is
+// Public. The result keeps the order; an empty list is nil.
+func ParseShares(data []byte) ([]Share, error) {
+	list, err := Decode[[]shareInput](data)
+	if err != nil {
+		return nil, err
+	}
+	var shares []Share
+	for _, in := range list {
+		shares = append(shares, Share(in))
+	}
+	if err := checkShares(shares, false); err != nil {
+		return nil, err
+	}
+	return shares, nil
+}
+
+// shareInput is a Share that may be written as the bare tenant id.
+type shareInput Share
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *shareInput) UnmarshalJSON(data []byte) error {
+	if data[0] == '"' {
+		id, err := Decode[string](data)
+		*s = shareInput{TenantID: TenantID(id), Mode: ModeFiles}
+		return err
+	}
+	share, err := Decode[Share](data)
+	*s = shareInput(share)
+	return err
+}
