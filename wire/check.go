@@ -1,13 +1,5 @@
 package wire
 
-import (
-	"bytes"
-	"encoding/base32"
-	"fmt"
-	"strings"
-	"unicode/utf8"
-)
-
 // Limits of a record. An input beyond one is refused with a message that names
 // it.
 const (
@@ -27,35 +19,6 @@ const (
 	MaxKinds       = 64        // kinds named in one query
 )
 
-// Check reports the first rule that q breaks, as an *Error.
-func (q Query) Check() error {
-	if err := q.check(); err != nil {
-		return err
-	}
-	return nil
-}
-
-func (q *Query) check() *Error {
-	if err := correlationGrammar.check(string(q.CorrelationID)); err != nil {
-		return err.in("correlationId")
-	}
-	if q.SHA256.IsZero() {
-		return refuse("sha256", "missing; give the SHA-256 to look up")
-	}
-	if err := tenantGrammar.check(string(q.TenantID)); err != nil {
-		return err.in("tenantId")
-	}
-	if len(q.Kinds) > MaxKinds {
-		return refuse("kinds", "%d kinds; at most %d may be named", len(q.Kinds), MaxKinds)
-	}
-	for i, k := range q.Kinds {
-		if err := kindGrammar.check(string(k)); err != nil {
-			return err.in(index(i)).in("kinds")
-		}
-	}
-	return nil
-}
-
 // Check reports the first rule that p breaks, as an *Error. PutID may be absent:
 // a peer that knows only the original contract sends none.
 func (p Put) Check() error {
@@ -64,7 +27,7 @@ func (p Put) Check() error {
 			return err.in("putId")
 		}
 	}
-	if err := p.Record.check(); err != nil {
+	if err := p.Record.check(false); err != nil {
 		return err.in("record")
 	}
 	return nil
@@ -73,13 +36,41 @@ func (p Put) Check() error {
 // Check reports the first rule that r breaks, as an *Error: the form of every
 // field, the limits above, and what goes with which kind.
 func (r PutRecord) Check() error {
+	if err := r.check(false); err != nil {
+		return err
+	}
+	return nil
+}
+
+// Check reports the first rule that r breaks, as an *Error: those of its
+// portable part, a body that is not the one its digest names, and an id that is
+// not ComputeID. A record of a peer that computes no ids has none. Where the
+// body was withheld its digest stands for it. Whether the record belongs under
+// the key that was asked for is the caller's question.
+func (r Record) Check() error {
 	if err := r.check(); err != nil {
 		return err
 	}
 	return nil
 }
 
-func (r *PutRecord) check() *Error {
+func (r *Record) check() *Error {
+	p := r.Portable()
+	if err := p.check(!r.BodySHA256.IsZero()); err != nil {
+		return err
+	}
+	if body := p.BodySHA256(); len(r.Body) > 0 && !r.BodySHA256.IsZero() && body != r.BodySHA256 {
+		return refuse("bodySha256", "the body has %s", body)
+	}
+	if id := r.ComputeID(); !r.ID.IsZero() && id != r.ID {
+		return refuse("id", "the fields of the record give %s", id)
+	}
+	return nil
+}
+
+// check takes a body that is known by its digest only as present if withheld is
+// set.
+func (r *PutRecord) check(withheld bool) *Error {
 	if err := kindGrammar.check(string(r.Kind)); err != nil {
 		return err.in("kind")
 	}
@@ -103,7 +94,7 @@ func (r *PutRecord) check() *Error {
 	if err := checkText(r.ContentType, MaxContentType); err != nil {
 		return err.in("contentType")
 	}
-	if err := r.checkContent(); err != nil {
+	if err := r.checkContent(withheld); err != nil {
 		return err
 	}
 	if err := checkShares(r.ShareWith, r.Kind == KindShare); err != nil {
@@ -113,14 +104,14 @@ func (r *PutRecord) check() *Error {
 }
 
 // checkContent says what may stand in body and file of which kind.
-func (r *PutRecord) checkContent() *Error {
+func (r *PutRecord) checkContent(withheld bool) *Error {
 	most := MaxBody
 	switch r.Kind {
 	case KindFile:
 		if r.File == nil {
 			return refuse("file", "missing in a record of kind %q", r.Kind)
 		}
-		if len(r.Body) > 0 {
+		if len(r.Body) > 0 || withheld {
 			return refuse("body", "a record of kind %q has none; its bytes travel as an upload", r.Kind)
 		}
 		if id := r.File.ID; !id.IsZero() && id != r.ID() {
@@ -131,7 +122,7 @@ func (r *PutRecord) checkContent() *Error {
 		}
 		return nil
 	case KindMetadata, KindPrivateMetadata:
-		if len(r.Body) == 0 {
+		if len(r.Body) == 0 && !withheld {
 			return refuse("body", "missing in a record of kind %q", r.Kind)
 		}
 		if r.Kind == KindPrivateMetadata {
@@ -143,6 +134,13 @@ func (r *PutRecord) checkContent() *Error {
 	}
 	if len(r.Body) > most {
 		return refuse("body", "%d bytes; at most %d are taken, send more as a file", len(r.Body), most)
+	}
+	if r.Kind == KindMetadata && len(r.Body) > 0 {
+		// It will be embedded in job JSON; one body that is not an object would
+		// make every answer that lists it impossible to write.
+		if err := scan(r.Body, opaqueObject); err != nil {
+			return err.in("body")
+		}
 	}
 	return nil
 }
@@ -164,84 +162,4 @@ func (f *File) check() *Error {
 		return err.in("contentType")
 	}
 	return nil
-}
-
-// checkShares says which shares a record may carry; only a share record may
-// revoke.
-func checkShares(shares []Share, revoke bool) *Error {
-	if len(shares) > MaxShares {
-		return refuse("", "%d shares; a record has at most %d", len(shares), MaxShares)
-	}
-	seen := map[TenantID]bool{}
-	for i, s := range shares {
-		at := index(i)
-		if s.TenantID != Public {
-			if err := tenantGrammar.check(string(s.TenantID)); err != nil {
-				return err.in("tenantId").in(at)
-			}
-		}
-		if rank(s.Mode) < 0 && (s.Mode != ModeNone || !revoke) {
-			return refuse("mode", "%s; give A (proofs), B (and metadata) or C (and files)", show(s.Mode)).in(at)
-		}
-		if seen[s.TenantID] {
-			return refuse("tenantId", "%s is named twice", show(string(s.TenantID))).in(at)
-		}
-		seen[s.TenantID] = true
-	}
-	return nil
-}
-
-// index is the path of a list element.
-func index(i int) string { return fmt.Sprintf("[%d]", i) }
-
-// checkUUID refuses what is not a UUID in the lower case that every payload has
-// after Decode.
-func checkUUID(s, what string) *Error {
-	id, err := parseUUID(s, what)
-	if err == nil && id != s {
-		err = refuse("", "%s is written in lower case", what)
-	}
-	return err
-}
-
-// checkText admits printable UTF-8. These texts end up in headers, terminals
-// and file dialogs, where a control character is an attack or an accident.
-func checkText(s string, most int) *Error {
-	if len(s) > most {
-		return refuse("", "%d bytes; at most %d are taken", len(s), most)
-	}
-	if !utf8.ValidString(s) {
-		return &Error{Offset: firstInvalid([]byte(s)), Msg: "not valid UTF-8"}
-	}
-	if i := strings.IndexFunc(s, func(r rune) bool { return r < 0x20 || 0x7f <= r && r < 0xa0 }); i >= 0 {
-		return &Error{Offset: i, Msg: "a control character"}
-	}
-	return nil
-}
-
-// cidPrefixes are how the bytes of an admitted CID begin: version 1, codec raw
-// or dag-pb, multihash sha2-256 with 32 bytes.
-var cidPrefixes = [][]byte{{0x01, 0x55, 0x12, 0x20}, {0x01, 0x70, 0x12, 0x20}}
-
-var base32Lower = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
-
-// checkCID admits the one canonical spelling of a CIDv1 over SHA-256: multibase
-// "b" and lower-case base32. Package blob reads CIDs with the IPFS library; this
-// keeps what can never be one out of records.
-func checkCID(s string) *Error {
-	const want = "give a bare CIDv1 in lower-case base32, raw or dag-pb over sha2-256"
-	text, ok := strings.CutPrefix(s, "b")
-	if !ok || len(text) != base32Lower.EncodedLen(36) {
-		return refuse("", "%s; %s", show(s), want)
-	}
-	raw, err := base32Lower.DecodeString(text)
-	if err != nil || base32Lower.EncodeToString(raw) != text {
-		return refuse("", "%s; %s", show(s), want)
-	}
-	for _, p := range cidPrefixes {
-		if bytes.HasPrefix(raw, p) {
-			return nil
-		}
-	}
-	return refuse("", "%s; %s", show(s), want)
 }

@@ -46,7 +46,7 @@ const (
 func Decode[T any](data []byte) (T, error) {
 	var v, zero T
 	sh := shapeOf(reflect.TypeFor[T]())
-	if err := newScanner(data).document(sh); err != nil {
+	if err := scan(data, sh); err != nil {
 		return zero, err
 	}
 	if err := unmarshal(data, &v, sh); err != nil {
@@ -57,7 +57,7 @@ func Decode[T any](data []byte) (T, error) {
 
 // CheckJSON applies the rules of Decode to a value that is kept as bytes.
 func CheckJSON(data []byte) error {
-	if err := newScanner(data).document(opaque); err != nil {
+	if err := scan(data, opaque); err != nil {
 		return err
 	}
 	return nil
@@ -66,7 +66,7 @@ func CheckJSON(data []byte) error {
 // CheckObject applies the rules of Decode to bytes that must be one object, as
 // metadata is.
 func CheckObject(data []byte) error {
-	if err := newScanner(data).document(opaqueObject); err != nil {
+	if err := scan(data, opaqueObject); err != nil {
 		return err
 	}
 	return nil
@@ -81,11 +81,21 @@ func unmarshal(data []byte, into any, sh *shape) error {
 	return d.Decode(into)
 }
 
+// scan applies the rules to data. The path to a fault is recorded only in a
+// second pass, so that good input costs no memory.
+func scan(data []byte, sh *shape) *Error {
+	s := scanner{data: data}
+	if s.document(sh) == nil {
+		return nil
+	}
+	s = scanner{data: data, trace: true}
+	return s.document(sh)
+}
+
 // locate finds the field that encoding/json could not read: it scans again and
 // decodes every leaf by itself.
 func locate(data []byte, sh *shape, cause error) error {
-	s := newScanner(data)
-	s.probe = true
+	s := scanner{data: data, trace: true, probe: true}
 	if err := s.document(sh); err != nil {
 		return err
 	}
@@ -289,7 +299,8 @@ func fold(s string) string {
 type scanner struct {
 	data  []byte
 	pos   int
-	path  []step // where pos is, for messages
+	trace bool   // keep path; without it every fault is errUntraced
+	path  []step // where pos is
 	probe bool   // decode leaves by themselves; see locate
 
 	watch string // span records the value of this key of the outermost object
@@ -311,9 +322,24 @@ type step struct {
 	index int
 }
 
-func newScanner(data []byte) *scanner { return &scanner{data: data} }
+var errUntraced = &Error{Msg: "refused"}
+
+func (s *scanner) push(st step) {
+	if s.trace {
+		s.path = append(s.path, st)
+	}
+}
+
+func (s *scanner) pop() {
+	if s.trace {
+		s.path = s.path[:len(s.path)-1]
+	}
+}
 
 func (s *scanner) fail(at int, format string, args ...any) *Error {
+	if !s.trace {
+		return errUntraced
+	}
 	return &Error{Field: s.where(), Offset: at, Msg: fmt.Sprintf(format, args...)}
 }
 
@@ -475,7 +501,7 @@ func (s *scanner) object(sh *shape, depth int) *Error {
 		if err != nil {
 			return err
 		}
-		s.path = append(s.path, step{key: key})
+		s.push(step{key: key})
 		child, err := s.field(sh, key, start)
 		if err != nil {
 			return err
@@ -495,7 +521,7 @@ func (s *scanner) object(sh *shape, depth int) *Error {
 		if depth == 1 && s.watch != "" && string(key) == s.watch {
 			s.span = [2]int{at, s.pos}
 		}
-		s.path = s.path[:len(s.path)-1]
+		s.pop()
 		switch s.peek() {
 		case ',':
 			s.pos++
@@ -543,11 +569,11 @@ func (s *scanner) list(sh *shape, depth int) *Error {
 		return nil
 	}
 	for i := 0; ; i++ {
-		s.path = append(s.path, step{index: i})
+		s.push(step{index: i})
 		if err := s.value(elem, depth); err != nil {
 			return err
 		}
-		s.path = s.path[:len(s.path)-1]
+		s.pop()
 		switch s.peek() {
 		case ',':
 			s.pos++

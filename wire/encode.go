@@ -33,8 +33,7 @@ func Encode(v any) ([]byte, error) {
 // Doing it in the text spares every payload type its own marshaller.
 func fillNulls(out []byte, sh *shape) ([]byte, error) {
 	var nulls []nullAt
-	s := newScanner(out)
-	s.nulls = &nulls
+	s := scanner{data: out, trace: true, nulls: &nulls}
 	if err := s.document(sh); err != nil {
 		return nil, fmt.Errorf("wire: encode: %w", err)
 	}

@@ -89,3 +89,28 @@ func (s *shareInput) UnmarshalJSON(data []byte) error {
 	*s = shareInput(share)
 	return err
 }
+
+// checkShares says which shares a record may carry; only a share record may
+// revoke.
+func checkShares(shares []Share, revoke bool) *Error {
+	if len(shares) > MaxShares {
+		return refuse("", "%d shares; a record has at most %d", len(shares), MaxShares)
+	}
+	seen := map[TenantID]bool{}
+	for i, s := range shares {
+		at := index(i)
+		if s.TenantID != Public {
+			if err := tenantGrammar.check(string(s.TenantID)); err != nil {
+				return err.in("tenantId").in(at)
+			}
+		}
+		if rank(s.Mode) < 0 && (s.Mode != ModeNone || !revoke) {
+			return refuse("mode", "%s; give A (proofs), B (and metadata) or C (and files)", show(s.Mode)).in(at)
+		}
+		if seen[s.TenantID] {
+			return refuse("tenantId", "%s is named twice", show(string(s.TenantID))).in(at)
+		}
+		seen[s.TenantID] = true
+	}
+	return nil
+}
