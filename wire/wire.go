@@ -9,6 +9,33 @@
 // Values are plain data. Nothing here keeps a reference to a caller's memory
 // after it returns unless it says so, and all functions may be called from many
 // goroutines.
+//
+// # Record ids
+//
+// The id of a record is the SHA-256 of the 14 ASCII bytes "verae-record/1" and
+// one CBOR map in the core deterministic encoding of RFC 8949, section 4.2.1.
+// The layout is frozen; testdata/recordid has vectors. A field that is absent
+// (zero, empty, no part beyond the first) is left out of the map.
+//
+//	key  field         item                         always there
+//	 1   kind          text                         yes
+//	 2   sha256        bytes (32)                   yes
+//	 3   tenantId      text                         yes
+//	 4   submissionId  text (36)
+//	 5   part          unsigned, not 0
+//	 6   attachedAt    text, as it was sent
+//	 7   contentType   text
+//	 8   bodySha256    bytes (32), of the stored body
+//	 9   file          map: 1 name text, 2 size unsigned (always), 3 sha256
+//	                   bytes (32, always), 4 cid text (always),
+//	                   5 contentType text
+//	10   shareWith     array of [tenantId text, mode text] in the order sent
+//
+// # Decoding
+//
+// Whatever comes from another process goes through [Decode] or [DecodePut], and
+// then through the Check of its type: Decode says that two readers of the bytes
+// see the same payload, Check that its values are ones we work with.
 package wire
 
 // Subjects on NATS. Those that end in a dot take one more token.
