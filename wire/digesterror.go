@@ -57,7 +57,7 @@ func explainDigest(s string) *Error {
 
 // explainSRI says why text after "sha256-" is not the base64 of a SHA-256.
 func explainSRI(rest string, off int) *Error {
-	if firstNonHex(rest) == len(rest) && rest != "" {
+	if firstNonHex(rest) == len(rest) && (len(rest) == hexLen || hexGuess[len(rest)] != "") {
 		return digestError(rest, off, "hex where base64 is expected: write sha256: before hexadecimal")
 	}
 	for _, enc := range []*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding, base64.URLEncoding, base64.RawURLEncoding} {
