@@ -1,0 +1,224 @@
+package bus
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/wire"
+)
+
+// How many reply messages may wait for a consumer. Honest archives stay far
+// below: they send one page of at most max_payload for each MiB of records. What
+// is beyond is dropped and counted, and its archive is seen as missing.
+const (
+	MaxQueuedReplies    = 1 << 14   // messages of one query
+	MaxQueuedReplyBytes = 64 << 20  // bytes of one query
+	maxQueuedTotal      = 256 << 20 // bytes of all queries
+)
+
+// An ask collects the replies to one query.
+type ask struct {
+	a      *Archives
+	finish func()        // ends the query; may be called again
+	end    chan struct{} // closed by finish
+	wake   chan struct{} // has a value when queue or silent changed
+
+	mu     sync.Mutex // guards all below
+	queue  []*nats.Msg
+	bytes  int64
+	silent bool // the server said that nobody listens
+}
+
+// Ask publishes q to every archive and returns the replies as they come, pages
+// of one archive as they are. expect names the archives from which a word is
+// expected in any case. The channel is closed only when nobody listens at all;
+// the caller decides when it has heard enough, and calls stop then. Nothing
+// comes after ctx is done. An empty q.CorrelationID is filled in.
+//
+// Without a connection the error is Transient, BUS_DISCONNECTED.
+func (a *Archives) Ask(ctx context.Context, q wire.Query, expect []wire.ArchiveID) (replies <-chan wire.Reply, stop func(), err error) {
+	if q.CorrelationID == "" {
+		q.CorrelationID = wire.NewCorrelationID()
+	}
+	if err := q.Check(); err != nil {
+		return nil, nil, fault.New(fault.Invalid, CodeMalformed, "bus: query: %w", err)
+	}
+	msg, err := queryMsg(ctx, q, expect)
+	if err != nil {
+		return nil, nil, err
+	}
+	out := make(chan wire.Reply, max(1, min(len(expect), 64)))
+	k, err := a.open(ctx, string(q.CorrelationID), out)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := a.conn.ctl.PublishMsg(msg); err != nil {
+		k.finish()
+		return nil, nil, sendFault(err, "bus: query")
+	}
+	a.metrics.asks.Inc()
+	return out, k.finish, nil
+}
+
+// open starts to collect replies under token. They go to out until ctx is done or
+// the query is finished.
+func (a *Archives) open(ctx context.Context, token string, out chan<- wire.Reply) (*ask, error) {
+	k := &ask{a: a, wake: make(chan struct{}, 1), end: make(chan struct{})}
+	k.finish = sync.OnceFunc(func() {
+		a.replies.remove(token)
+		close(k.end)
+	})
+	unhook := context.AfterFunc(ctx, k.finish)
+	started := a.replies.add(token, k, func() {
+		k.pump(out)
+		unhook()
+		a.replies.remove(token) // again: ctx may have been done before add
+		k.discard()
+	})
+	if !started {
+		unhook()
+		return nil, fault.New(fault.Conflict, "", "bus: query %s is under way, or the client is closed", token)
+	}
+	return k, nil
+}
+
+// shut ends the query from the client's side.
+func (k *ask) shut() { k.finish() }
+
+// queryMsg builds the message of a query. The reply field names the same subject
+// as the correlation id: gateways map it, and the server answers on it when
+// nobody listens.
+func queryMsg(ctx context.Context, q wire.Query, expect []wire.ArchiveID) (*nats.Msg, error) {
+	data, err := wire.Encode(q)
+	if err != nil {
+		return nil, err
+	}
+	msg := &nats.Msg{
+		Subject: wire.SubjectQuery,
+		Reply:   wire.SubjectReplyPrefix + string(q.CorrelationID),
+		Data:    data,
+		Header:  nats.Header{},
+	}
+	if len(expect) > 0 {
+		var names strings.Builder
+		for i, id := range expect {
+			if i > 0 {
+				names.WriteByte(',')
+			}
+			names.WriteString(string(id))
+		}
+		msg.Header.Set(wire.HeaderExpect, names.String())
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		left := max(0, time.Until(deadline).Milliseconds())
+		msg.Header.Set(wire.HeaderDeadline, strconv.FormatInt(left, 10))
+	}
+	return msg, nil
+}
+
+// deliver takes a message for the query.
+func (k *ask) deliver(msg *nats.Msg) {
+	if unheard(msg) {
+		k.a.metrics.unheard.Inc()
+		k.mu.Lock()
+		k.silent = true
+		k.mu.Unlock()
+		k.kick()
+		return
+	}
+	size := int64(len(msg.Data))
+	if k.a.queued.Add(size) > maxQueuedTotal {
+		k.drop(size, "all-queues-full")
+		return
+	}
+	k.mu.Lock()
+	if len(k.queue) >= MaxQueuedReplies || k.bytes+size > MaxQueuedReplyBytes {
+		k.mu.Unlock()
+		k.drop(size, "queue-full")
+		return
+	}
+	k.queue = append(k.queue, msg)
+	k.bytes += size
+	k.mu.Unlock()
+	k.kick()
+}
+
+func (k *ask) drop(size int64, reason string) {
+	k.a.queued.Add(-size)
+	k.a.metrics.badReplies.WithLabelValues(reason).Inc()
+}
+
+func (k *ask) kick() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take removes and returns what has arrived.
+func (k *ask) take() (msgs []*nats.Msg, silent bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	msgs, k.queue = k.queue, nil
+	return msgs, k.silent
+}
+
+// done tells the budgets that msg has been taken out.
+func (k *ask) done(msg *nats.Msg) {
+	size := int64(len(msg.Data))
+	k.a.queued.Add(-size)
+	k.mu.Lock()
+	k.bytes -= size
+	k.mu.Unlock()
+}
+
+// discard returns the budget of what nobody will take.
+func (k *ask) discard() {
+	k.mu.Lock()
+	msgs := k.queue
+	k.queue = nil
+	k.bytes = MaxQueuedReplyBytes // nothing more fits
+	k.mu.Unlock()
+	for _, msg := range msgs {
+		k.a.queued.Add(-int64(len(msg.Data)))
+	}
+}
+
+// pump decodes replies and hands them out until the query ends. It closes out
+// only when nobody listens.
+func (k *ask) pump(out chan<- wire.Reply) {
+	for {
+		msgs, silent := k.take()
+		for i, msg := range msgs {
+			reply, err := wire.Decode[wire.Reply](msg.Data)
+			k.done(msg)
+			if err != nil {
+				k.a.metrics.badReplies.WithLabelValues("malformed").Inc()
+				continue
+			}
+			select {
+			case out <- reply:
+			case <-k.end:
+				for _, msg := range msgs[i+1:] {
+					k.done(msg)
+				}
+				return
+			}
+		}
+		if silent {
+			close(out)
+			return
+		}
+		select {
+		case <-k.wake:
+		case <-k.end:
+			return
+		}
+	}
+}

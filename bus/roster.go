@@ -1,0 +1,299 @@
+package bus
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/wire"
+)
+
+// How liveness is judged.
+const (
+	// HelloInterval is how often an archive says that it is there.
+	HelloInterval = 500 * time.Millisecond
+	// HelloTimeout is how long an archive counts as alive after a hello: three of
+	// them may be missed.
+	HelloTimeout = 3 * HelloInterval
+	// QuarantineTime is how long one of two processes with the same id must have
+	// been alone before puts are offered to it again.
+	QuarantineTime = 10 * time.Second
+)
+
+// States of an archive in a roster, beside those of its hellos (wire.StateUp,
+// wire.StateDraining, wire.StateReadonly).
+const (
+	StateSilent      = "silent"      // enrolled, and no hello for HelloTimeout
+	StateQuarantined = "quarantined" // two live processes use this id
+)
+
+// RosterConfig configures a roster.
+type RosterConfig struct {
+	// Path of the roster's file. Its directory must exist.
+	Path string
+	// Create allows a new, empty roster where there is no file. Set it only when
+	// the program's data directory is new: a lost roster makes incomplete answers
+	// look complete.
+	Create bool
+	// Open enrols every archive that says hello (ENROL=open). Otherwise only
+	// those whose key is in Keys are.
+	Open bool
+	// Keys are Ed25519 public keys, in standard base64, of archives that may
+	// enrol. Archives enrolled before need not be listed.
+	Keys []string
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+	// Log gets enrolments and changes of state; nil discards.
+	Log *slog.Logger
+}
+
+// Roster knows the archives: which are enrolled (durably, with their keys; dead
+// ones stay, so that their silence is seen), which are alive, and which of them
+// own a key. Its methods may be called from many goroutines.
+type Roster struct {
+	path    string
+	open    bool
+	keys    map[string]bool
+	now     func() time.Time
+	log     *slog.Logger
+	metrics rosterMetrics
+
+	hearing sync.Mutex      // serialises hellos, and with them the file
+	seen    map[string]bool // refusals that have been logged; guarded by hearing
+
+	mu      sync.RWMutex // guards all below
+	file    rosterFile
+	ids     []wire.ArchiveID // sorted
+	members map[wire.ArchiveID]*member
+	wake    chan struct{}              // closed and replaced when an archive becomes writable
+	watches map[chan struct{}]struct{} // of Changes
+
+	conn *Conn
+	sub  *nats.Subscription
+	stop chan struct{}
+	done sync.WaitGroup
+}
+
+// OpenRoster reads the roster at cfg.Path. A damaged or missing file is an error
+// of kind Corrupt; see RosterConfig.Create.
+func OpenRoster(cfg RosterConfig) (*Roster, error) {
+	r := &Roster{
+		path: cfg.Path, open: cfg.Open, keys: map[string]bool{},
+		now: cfg.Now, log: orDiscard(cfg.Log),
+		seen: map[string]bool{}, members: map[wire.ArchiveID]*member{},
+		wake: make(chan struct{}), watches: map[chan struct{}]struct{}{},
+		stop: make(chan struct{}),
+	}
+	if r.now == nil {
+		r.now = time.Now
+	}
+	for _, key := range cfg.Keys {
+		if err := checkKey(key); err != nil {
+			return nil, err
+		}
+		r.keys[key] = true
+	}
+	file, err := loadRoster(cfg.Path, cfg.Create)
+	if err != nil {
+		return nil, err
+	}
+	r.metrics = newRosterMetrics(r)
+	r.adopt(file)
+	return r, nil
+}
+
+// adopt makes a file that is on disk the one in force.
+func (r *Roster) adopt(file rosterFile) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.file = file
+	r.ids = make([]wire.ArchiveID, 0, len(file.Archives))
+	for _, e := range file.Archives {
+		r.ids = append(r.ids, e.ID)
+		if r.members[e.ID] == nil {
+			r.members[e.ID] = &member{entry: e, shown: StateSilent}
+		}
+	}
+}
+
+// Enrolled returns the ids of all enrolled archives, alive or not, sorted.
+func (r *Roster) Enrolled() []wire.ArchiveID {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return slices.Clone(r.ids)
+}
+
+// Version returns the roster's version; it is 0 while nobody is enrolled.
+func (r *Roster) Version() uint64 {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.file.Version
+}
+
+// Alive returns the archives that may be offered a put now, sorted: enrolled,
+// heard within HelloTimeout, in state up, not quarantined.
+func (r *Roster) Alive() []wire.ArchiveID {
+	now := r.now()
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	out := make([]wire.ArchiveID, 0, len(r.ids))
+	for _, id := range r.ids {
+		if r.members[id].writable(now) {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// Reachable returns how many archives may be offered a put now.
+func (r *Roster) Reachable() int { return len(r.Alive()) }
+
+// Rank orders the archives that may be offered a put now by rendezvous hashing
+// of key: the first PUT_COPIES own it, the next take over on failure.
+func (r *Roster) Rank(key [32]byte) []wire.ArchiveID { return rank(r.Alive(), key) }
+
+// Changes returns a channel that gets a value after an archive became writable;
+// several changes may be one value. stop ends it.
+func (r *Roster) Changes() (changes <-chan struct{}, stop func()) {
+	ch := make(chan struct{}, 1)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.watches[ch] = struct{}{}
+	return ch, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.watches, ch)
+	}
+}
+
+// announce tells everybody who waits that an archive became writable. mu is held.
+func (r *Roster) announce() {
+	close(r.wake)
+	r.wake = make(chan struct{})
+	for ch := range r.watches {
+		select {
+		case ch <- struct{}{}:
+		default: // the last one has not been read yet
+		}
+	}
+}
+
+// WaitAlive returns when n archives may be offered a put. If ctx is done first
+// the error is Transient and says how many there are.
+func (r *Roster) WaitAlive(ctx context.Context, n int) error {
+	for {
+		r.mu.RLock()
+		wake := r.wake
+		r.mu.RUnlock()
+		alive := r.Reachable()
+		if alive >= n {
+			return nil
+		}
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			return fault.New(fault.Transient, CodeNoArchive, "bus: %d of %d archives are alive: %w", alive, n, ctx.Err())
+		}
+	}
+}
+
+// Listen starts to hear hellos on conn. Close ends it.
+func (r *Roster) Listen(conn *Conn) error {
+	sub, err := conn.subscribe(conn.ctl, wire.SubjectHelloPrefix+"*", "", func(msg *nats.Msg) {
+		r.receive(msg.Subject, msg.Data)
+	})
+	if err != nil {
+		return err
+	}
+	r.conn, r.sub = conn, sub
+	r.done.Go(r.watch)
+	if err := settle(conn.ctl); err != nil {
+		return fmt.Errorf("bus: roster: %w", err)
+	}
+	return nil
+}
+
+// watch logs archives that fall silent, which no message tells.
+func (r *Roster) watch() {
+	tick := time.NewTicker(HelloInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			r.mu.Lock()
+			for _, m := range r.members {
+				r.note(m, r.now())
+			}
+			r.mu.Unlock()
+		case <-r.stop:
+			return
+		}
+	}
+}
+
+// note logs a change of an archive's state. mu is held.
+func (r *Roster) note(m *member, now time.Time) {
+	state := m.state(now)
+	if state == m.shown {
+		return
+	}
+	level := slog.LevelInfo
+	if state == StateSilent || state == StateQuarantined {
+		level = slog.LevelWarn
+	}
+	r.log.Log(context.Background(), level, "archive is "+state, "archive", m.entry.ID, "was", m.shown)
+	m.shown = state
+}
+
+// Close stops listening. The roster's file needs no closing.
+func (r *Roster) Close() error {
+	if r.sub == nil {
+		return nil
+	}
+	select {
+	case <-r.stop:
+		return nil
+	default:
+	}
+	close(r.stop)
+	r.conn.unsubscribe(r.sub)
+	r.done.Wait()
+	return nil
+}
+
+// Member is what the roster knows of one archive.
+type Member struct {
+	ID         wire.ArchiveID
+	State      string    // a state of wire.Hello, StateSilent or StateQuarantined
+	Key        string    // Ed25519 public key, standard base64
+	Enrolled   uint64    // the roster version that brought it in
+	LastHello  time.Time // zero: none since this process started
+	Generation int       // of the last hello, as all below
+	Boot       string
+	Seq        uint64
+	ControlSeq uint64
+	Records    uint64
+}
+
+// Snapshot returns all enrolled archives, sorted by id.
+func (r *Roster) Snapshot() []Member {
+	now := r.now()
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	out := make([]Member, 0, len(r.ids))
+	for _, id := range r.ids {
+		m := r.members[id]
+		out = append(out, Member{
+			ID: id, State: m.state(now), Key: m.entry.Key, Enrolled: m.entry.Enrolled, LastHello: m.heard,
+			Generation: m.hello.Generation, Boot: m.hello.Boot, Seq: m.hello.Seq,
+			ControlSeq: m.hello.ControlSeq, Records: m.hello.Records,
+		})
+	}
+	return out
+}

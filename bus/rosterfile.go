@@ -1,0 +1,131 @@
+package bus
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"os"
+	"slices"
+
+	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/internal/pebblex"
+	"github.com/verae/archive/wire"
+)
+
+// The roster's file is one JSON object. Sum is the SHA-256, in hex, of the same
+// object encoded with an empty sum; a file that does not match it is refused,
+// because an archive that vanished from the roster would make an incomplete
+// answer look complete.
+const (
+	rosterMagic  = "verae-roster"
+	rosterFormat = 1       // raised when a reader of the old format would misread the new
+	maxRosterLen = 1 << 20 // bytes of the file
+
+	// MaxEnrolled is the largest number of archives one roster holds.
+	MaxEnrolled = 1024
+)
+
+type rosterFile struct {
+	Magic    string        `json:"magic"`
+	Format   int           `json:"format"`
+	Version  uint64        `json:"version"` // rises by one with every enrolment
+	Archives []rosterEntry `json:"archives"`
+	Sum      string        `json:"sum"`
+}
+
+type rosterEntry struct {
+	ID       wire.ArchiveID `json:"id"`
+	Key      string         `json:"key"`      // Ed25519 public key, standard base64
+	Enrolled uint64         `json:"enrolled"` // the version that brought it in
+}
+
+func (f rosterFile) sum() (string, error) {
+	f.Sum = ""
+	data, err := wire.Encode(f)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// save writes the roster durably: on a nil error it survives a power failure.
+func (f rosterFile) save(path string) error {
+	f.Magic, f.Format = rosterMagic, rosterFormat
+	var err error
+	if f.Sum, err = f.sum(); err != nil {
+		return err
+	}
+	data, err := wire.Encode(f)
+	if err != nil {
+		return err
+	}
+	return pebblex.WriteFile(nil, path, append(data, '\n'), 0o600)
+}
+
+// loadRoster reads the file at path. A missing file is an empty roster if create
+// is set, and else an error that names the danger.
+func loadRoster(path string, create bool) (rosterFile, error) {
+	data, err := pebblex.ReadFile(nil, path, maxRosterLen)
+	switch {
+	case errors.Is(err, os.ErrNotExist) && create:
+		f := rosterFile{}
+		return f, f.save(path)
+	case errors.Is(err, os.ErrNotExist):
+		return rosterFile{}, fault.New(fault.Corrupt, "", "bus: the roster %s is gone; answers would look complete without the archives it named. Restore the file, or start afresh where nothing is stored yet", path)
+	case err != nil:
+		return rosterFile{}, err
+	}
+	f, err := wire.Decode[rosterFile](data)
+	if err != nil {
+		return rosterFile{}, fault.New(fault.Corrupt, "", "bus: roster %s: %w", path, err)
+	}
+	if err := f.check(); err != nil {
+		return rosterFile{}, fault.New(fault.Corrupt, "", "bus: roster %s: %w", path, err)
+	}
+	return f, nil
+}
+
+func (f rosterFile) check() error {
+	if f.Magic != rosterMagic || f.Format != rosterFormat {
+		return errors.New("not a roster of a format this version reads")
+	}
+	if want, err := f.sum(); err != nil || f.Sum != want {
+		return errors.Join(errors.New("the checksum does not match; the file was damaged or edited"), err)
+	}
+	for i, e := range f.Archives {
+		if _, err := wire.ParseArchiveID(string(e.ID)); err != nil {
+			return err
+		}
+		if err := checkKey(e.Key); err != nil {
+			return err
+		}
+		if i > 0 && f.Archives[i-1].ID >= e.ID {
+			return errors.New("archives are not in order")
+		}
+	}
+	return nil
+}
+
+// with returns a copy of f with one more archive, a version further.
+func (f rosterFile) with(id wire.ArchiveID, key string) rosterFile {
+	f.Version++
+	f.Archives = append(slices.Clone(f.Archives), rosterEntry{ID: id, Key: key, Enrolled: f.Version})
+	slices.SortFunc(f.Archives, func(a, b rosterEntry) int {
+		if a.ID < b.ID {
+			return -1
+		}
+		return 1
+	})
+	return f
+}
+
+// checkKey reports whether key is an Ed25519 public key in its only spelling.
+func checkKey(key string) error {
+	raw, err := base64.StdEncoding.Strict().DecodeString(key)
+	if err != nil || len(raw) != 32 {
+		return fault.New(fault.Invalid, "", "bus: %q is not an Ed25519 public key in base64 (44 characters)", key)
+	}
+	return nil
+}

@@ -1,0 +1,285 @@
+package bus
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/verae/archive/blob"
+	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/wire"
+)
+
+// Bounds of one archive's service. What does not fit is refused with BUSY (puts,
+// blob frames) or dropped and counted (queries, which nobody may answer in
+// another's name).
+const (
+	MaxQueuedQueries = 4096
+	MaxPuts          = 1024     // being stored at the same time
+	MaxPutBytes      = 64 << 20 // their payloads together
+	MaxFrames        = 1024     // blob frames waiting or being handled
+	MaxFrameBytes    = 64 << 20 // their payloads together
+	MaxUploadFrames  = 16       // waiting frames of one upload
+	MaxQueuedReads   = 1024
+
+	// UploadWindow is the credit an archive grants to each upload, in bytes.
+	UploadWindow = 2 << 20
+
+	queryWorkers = 16
+	readWorkers  = 16
+	retryBusy    = 100 * time.Millisecond // what a refused sender is told to wait
+)
+
+// DefaultQueryTime bounds the answer to a query that names no deadline.
+const DefaultQueryTime = 5 * time.Second
+
+// Node is the archive behind the service.
+type Node interface {
+	// Put stores a record durably before it returns.
+	Put(ctx context.Context, put wire.Put) (wire.PutAck, error)
+	// Answer returns what the archive has for the caller of q; false means
+	// silence: nothing, or nothing for him.
+	Answer(ctx context.Context, q wire.Query) (wire.Reply, bool, error)
+	// FileOf returns the file with that canonical CID, of multihash digest
+	// digest, if viewer may read it.
+	FileOf(ctx context.Context, viewer wire.TenantID, cid string, digest [32]byte) (wire.File, bool, error)
+	// Hello describes the archive as it is now.
+	Hello() wire.Hello
+	// SetState changes the state that Hello tells.
+	SetState(state string)
+}
+
+// Prober is implemented by nodes that can tell from memory that they surely have
+// nothing under a key. Queries about such keys cost no more than the look.
+type Prober interface {
+	Absent(key [32]byte) bool
+}
+
+// Blobs keeps the files of an archive. An error that says the upload is not known
+// is of kind NotFound.
+type Blobs interface {
+	Open(id string, profile blob.Profile) error
+	Write(id string, offset int64, data []byte) (received int64, err error)
+	Commit(ctx context.Context, id string, size int64, sha256 [32]byte, cid string) (duplicate bool, err error)
+	Abort(id string) error
+	Has(ctx context.Context, sha256 [32]byte, cid string) (bool, error)
+	// Read returns up to length verified bytes from off, and the file's size.
+	Read(ctx context.Context, cid string, off int64, length int) (data []byte, size int64, err error)
+}
+
+var _ Blobs = (*blob.Store)(nil)
+
+// ArchiveConfig configures the service of an archive.
+type ArchiveConfig struct {
+	// Copies is PUT_COPIES: among how many archives a record that came on the
+	// bare put subject is kept. Default DefaultCopies.
+	Copies int
+	// Now is the clock by which other archives are judged alive; nil is time.Now.
+	Now func() time.Time
+	// Log gets what no sender is told; nil discards.
+	Log *slog.Logger
+}
+
+// ArchiveService binds a node and its blobs to the subjects of an archive:
+// queries on the control connection, puts and blob frames on the bulk one, so
+// that neither waits for the other.
+type ArchiveService struct {
+	conn    *Conn
+	id      wire.ArchiveID
+	node    Node
+	absent  func(key [32]byte) bool // nil: no quick look
+	blobs   Blobs
+	copies  int
+	log     *slog.Logger
+	metrics serviceMetrics
+	others  *presence
+	failed  throttle // log lines about internal errors
+
+	queries *workers
+	reads   *workers
+	puts    *gate
+	frames  *serials
+	hurry   context.CancelFunc // cancels puts and frames when a drain is out of time
+
+	subs  []*nats.Subscription // all but hellos
+	hello *nats.Subscription
+	nudge chan struct{} // asks for a hello now
+	say   sync.Mutex    // keeps hellos in the order of the states they tell
+	stop  func()        // ends the hellos
+	done  sync.WaitGroup
+}
+
+// ServeArchive starts to serve node and blobs on conn. When it returns, the
+// archive's subscriptions are in force and its first hello is sent, or both will
+// be as soon as there is a connection. The service is ended by Drain.
+func ServeArchive(conn *Conn, node Node, blobs Blobs, cfg ArchiveConfig) (*ArchiveService, error) {
+	id, err := wire.ParseArchiveID(string(node.Hello().ArchiveID))
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "", "bus: serve: %w", err).InField("ARCHIVE_ID")
+	}
+	work, hurry := context.WithCancel(context.Background())
+	s := &ArchiveService{
+		conn: conn, id: id, node: node, blobs: blobs,
+		copies: cmp.Or(cfg.Copies, DefaultCopies), log: orDiscard(cfg.Log).With("archive", id),
+		metrics: newServiceMetrics(id), others: newPresence(cfg.Now),
+		queries: startWorkers(queryWorkers, MaxQueuedQueries),
+		reads:   startWorkers(readWorkers, MaxQueuedReads),
+		puts:    newGate(MaxPuts, MaxPutBytes),
+		frames:  newSerials(newGate(MaxFrames, MaxFrameBytes), MaxUploadFrames),
+		hurry:   hurry,
+		nudge:   make(chan struct{}, 1),
+	}
+	if p, ok := node.(Prober); ok {
+		s.absent = p.Absent
+	}
+	if err := s.start(work); err != nil {
+		ended, cancel := context.WithCancel(context.Background())
+		cancel()
+		return nil, errors.Join(err, s.shutdown(ended))
+	}
+	return s, nil
+}
+
+// start subscribes, hellos of others first, so that a bare put finds a view. work
+// is the context of puts and frames.
+func (s *ArchiveService) start(work context.Context) error {
+	var err error
+	s.hello, err = s.conn.subscribe(s.conn.ctl, wire.SubjectHelloPrefix+"*", "", s.onHello)
+	if err != nil {
+		return err
+	}
+	for _, b := range []struct {
+		nc      *nats.Conn
+		subject string
+		handle  nats.MsgHandler
+	}{
+		{s.conn.bulk, wire.SubjectBlobPrefix + string(s.id), func(msg *nats.Msg) { s.onBlob(work, msg) }},
+		{s.conn.bulk, wire.SubjectPutPrefix + string(s.id), func(msg *nats.Msg) { s.onPut(work, msg) }},
+		{s.conn.bulk, wire.SubjectPut, func(msg *nats.Msg) { s.onBarePut(work, msg) }},
+		{s.conn.ctl, wire.SubjectQuery, s.onQuery},
+	} {
+		sub, err := s.conn.subscribe(b.nc, b.subject, "", b.handle)
+		if err != nil {
+			return err
+		}
+		s.subs = append(s.subs, sub)
+	}
+	if err := settle(s.conn.ctl, s.conn.bulk); err != nil {
+		return err
+	}
+	unhook := s.conn.onUp(s.Announce)
+	stop := make(chan struct{})
+	s.stop = sync.OnceFunc(func() {
+		unhook()
+		close(stop)
+	})
+	s.sayHello()
+	s.done.Go(func() { s.sayHellos(stop) })
+	return nil
+}
+
+// Drain ends the service without losing what it has taken: it tells everybody
+// that the archive is draining, takes nothing new, waits until puts, frames,
+// reads and queries are answered, and sends all answers. Then the caller closes
+// node and blobs, and the connection last. When ctx is done before, what is
+// still running is cancelled, and the error says so.
+func (s *ArchiveService) Drain(ctx context.Context) error {
+	s.SetState(wire.StateDraining)
+	s.sayHello()
+	return s.shutdown(ctx)
+}
+
+func (s *ArchiveService) shutdown(ctx context.Context) error {
+	errs := []error{s.conn.drain(ctx, s.subs...)}
+	s.queries.close(ctx)
+	s.puts.close(ctx, s.hurry)
+	s.frames.gate.close(ctx, s.hurry)
+	s.reads.close(ctx)
+	s.hurry()
+	if s.stop != nil {
+		s.stop()
+	}
+	s.done.Wait()
+	if s.hello != nil {
+		s.conn.unsubscribe(s.hello)
+	}
+	if ctx.Err() == nil && s.conn.Connected() {
+		errs = append(errs, s.conn.Flush(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// refuse answers msg with a problem. An internal error is counted and logged
+// here, because the sender is not told.
+func (s *ArchiveService) refuse(msg *nats.Msg, err error) {
+	if kind := fault.KindOf(err); kind == fault.Internal || kind == fault.Corrupt {
+		s.internal(msg.Subject, err)
+	}
+	if msg.Reply != "" {
+		s.sent(respondProblem(msg, ProblemOf(err)))
+	}
+}
+
+// respond answers msg with v, if it wants an answer.
+func (s *ArchiveService) respond(msg *nats.Msg, v any) {
+	if msg.Reply == "" {
+		return
+	}
+	data, err := wire.Encode(v)
+	if err == nil {
+		err = msg.Respond(data)
+	}
+	s.sent(err)
+}
+
+// sent counts an answer that could not be sent. Its receiver will ask again.
+func (s *ArchiveService) sent(err error) {
+	if err != nil {
+		s.metrics.unsent.Inc()
+	}
+}
+
+// internal logs a failure that is ours, at most one a second.
+func (s *ArchiveService) internal(subject string, err error) {
+	s.metrics.failures.Inc()
+	if s.failed.now() {
+		s.log.Error("a request failed", "subject", subject, "err", err)
+	}
+}
+
+// Metrics returns the service's collectors, labelled with the archive's id.
+func (s *ArchiveService) Metrics() []prometheus.Collector { return s.metrics.all }
+
+type serviceMetrics struct {
+	queries  *prometheus.CounterVec // by outcome
+	silent   prometheus.Counter     // of queries: the filter said absent
+	pages    prometheus.Counter
+	puts     *prometheus.CounterVec // by outcome
+	frames   *prometheus.CounterVec // by outcome
+	unsent   prometheus.Counter
+	failures prometheus.Counter
+	twins    prometheus.Counter
+	all      []prometheus.Collector
+}
+
+func newServiceMetrics(id wire.ArchiveID) serviceMetrics {
+	fixed := prometheus.Labels{"archive": string(id)}
+	m := serviceMetrics{
+		queries:  counters("archive_queries_total", "Queries heard.", "outcome", fixed),
+		pages:    counter("archive_reply_pages_total", "Messages sent as replies to queries.", fixed),
+		puts:     counters("archive_puts_total", "Puts heard.", "outcome", fixed),
+		frames:   counters("archive_blob_frames_total", "Blob frames heard.", "outcome", fixed),
+		unsent:   counter("archive_answers_unsent_total", "Answers that could not be sent.", fixed),
+		failures: counter("archive_failures_total", "Requests that failed for reasons of our own.", fixed),
+		twins:    counter("archive_twin_hellos_total", "Hellos of another process with this archive's id.", fixed),
+	}
+	m.silent = m.queries.WithLabelValues("absent")
+	m.all = []prometheus.Collector{m.queries, m.pages, m.puts, m.frames, m.unsent, m.failures, m.twins}
+	return m
+}
