@@ -1,0 +1,110 @@
+package edge
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/jobs"
+	"github.com/verae/archive/wire"
+)
+
+// cacheForEver is for bytes that their address fixes. Never public: a shared
+// cache would give one tenant's bytes to another (RFC 9111, section 3.5).
+const cacheForEver = "private, max-age=31536000, immutable"
+
+// getRecord answers with the exact bytes of a record.
+func (s *Server) getRecord(x *exchange) error {
+	id, err := recordAsked(x)
+	if err != nil {
+		return err
+	}
+	q, err := x.query()
+	if err != nil {
+		return err
+	}
+	sealed, err := q.flag("sealed")
+	if err != nil {
+		return err
+	}
+	body, err := s.Contents.Record(x.r.Context(), x.tenant(), id, sealed != nil && *sealed)
+	if err != nil {
+		return err
+	}
+	h := x.Header()
+	if body.Kind != wire.KindPrivateMetadata { // what was opened for this answer is kept nowhere
+		h.Set("Cache-Control", cacheForEver)
+	}
+	if x.unchanged(`"` + body.SHA256.String() + `"`) {
+		return nil
+	}
+	describe(h, body.ContentType, id.String(), body.SHA256, int64(len(body.Bytes)))
+	x.WriteHeader(http.StatusOK)
+	x.Write(body.Bytes) // a failure is the connection's end; the exchange keeps it
+	return nil
+}
+
+// getFile answers with the bytes of a file.
+func (s *Server) getFile(x *exchange) error {
+	id, err := recordAsked(x)
+	if err != nil {
+		return err
+	}
+	f, tenant, err := s.findFile(x, func(tenant wire.TenantID) (jobs.File, error) {
+		return s.Contents.File(x.r.Context(), tenant, id)
+	})
+	if err != nil {
+		return err
+	}
+	h := x.Header()
+	h.Set("Cache-Control", cacheForEver)
+	if x.unchanged(`"` + f.SHA256.String() + `"`) {
+		return nil
+	}
+	describe(h, f.ContentType, f.Name, f.SHA256, f.Size)
+	if x.r.Method == http.MethodHead {
+		x.WriteHeader(http.StatusOK)
+		return nil
+	}
+	in, err := s.openFile(x.r.Context(), f, tenant)
+	if err != nil {
+		return err
+	}
+	return x.stream(in)
+}
+
+// recordAsked reads the record id of the path.
+func recordAsked(x *exchange) (wire.RecordID, error) {
+	id, err := wire.ParseRecordID(x.r.PathValue("id"))
+	if err != nil {
+		return id, badParameter("id", "%w", err)
+	}
+	return id, nil
+}
+
+// findFile looks for a file for each tenant whose files the key may fetch. The
+// tenant returned is the one who may read it. A tenant for whom it can not be
+// said now counts only if no other has the file.
+func (s *Server) findFile(x *exchange, find func(wire.TenantID) (jobs.File, error)) (f jobs.File, tenant wire.TenantID, err error) {
+	for _, tenant = range x.key.FileTenants() {
+		found, findErr := find(tenant)
+		if findErr == nil {
+			return found, tenant, nil
+		}
+		if err == nil || fault.Is(err, fault.NotFound) {
+			err = findErr
+		}
+	}
+	return jobs.File{}, "", err
+}
+
+// describe sets the headers of stored bytes. They are somebody's bytes on our
+// origin: nothing about them may run or be guessed.
+func describe(h http.Header, contentType, name string, digest wire.Digest, size int64) {
+	h.Set("Content-Type", safeType(contentType))
+	h.Set("Content-Disposition", disposition(name, digest.String()))
+	h.Set("Content-Length", strconv.FormatInt(size, 10))
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
+	h.Set("Accept-Ranges", "none")
+	h.Set("Repr-Digest", reprDigest(digest))
+}

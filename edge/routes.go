@@ -1,0 +1,189 @@
+package edge
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/verae/archive/internal/fault"
+)
+
+// A route is a path and what may be done there. Paths are patterns of
+// http.ServeMux without a method: the method is looked at here, because a
+// refusal has to be a problem like all others.
+type route struct {
+	path    string
+	methods []string
+	open    bool  // no key is asked for
+	scope   Scope // of the key; "" means any key
+	body    bool  // the handler reads a body
+	handle  func(*exchange) error
+}
+
+var (
+	get  = []string{http.MethodGet, http.MethodHead}
+	post = []string{http.MethodPost}
+)
+
+// routes is the table of all there is, in the order of the contract.
+func (s *Server) routes() []route {
+	return []route{
+		{path: "/zapier/v1/timestamp", methods: post, scope: ScopeStamp, body: true, handle: s.postTimestamp},
+		{path: "/zapier/v1/timestamp/wait", methods: post, scope: ScopeStamp, body: true, handle: s.postTimestampWait},
+		{path: "/zapier/v1/timestamp/{jobId}", methods: get, scope: ScopeRead, handle: s.getJob},
+		{path: "/zapier/v1/timestamp/{jobId}/wait", methods: []string{http.MethodGet}, scope: ScopeRead, handle: s.getJobWait},
+		{path: "/zapier/v1/receipts/{sha256}", methods: get, scope: ScopeRead, handle: s.getReceipts},
+		{path: "/zapier/v1/records/{id}", methods: get, scope: ScopeRead, handle: s.getRecord},
+		{path: "/zapier/v1/files/{id}", methods: get, scope: ScopeFiles, handle: s.getFile},
+		{path: "/zapier/v1/me", methods: get, handle: s.getMe},
+		{path: "/zapier/v1/archives", methods: get, scope: ScopeAdmin, handle: s.getArchives},
+		{path: "/ipfs/{cid}", methods: get, scope: ScopeFiles, handle: s.getIPFS},
+		{path: "/livez", methods: get, open: true, handle: s.getLive},
+		{path: "/readyz", methods: get, open: true, handle: s.getReady},
+	}
+}
+
+func (s *Server) newMux() *http.ServeMux {
+	mux := http.NewServeMux()
+	for _, rt := range s.routes() {
+		mux.HandleFunc(rt.path, func(w http.ResponseWriter, r *http.Request) {
+			x := w.(*exchange) // ServeHTTP made it
+			x.r, x.route = r, rt.path
+			if err := s.run(x, &rt); err != nil {
+				x.refuse(err)
+			}
+		})
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { w.(*exchange).refuse(errNoRoute) })
+	return mux
+}
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x := s.begin(w, r)
+	defer s.end(x)
+	if !cleanPath(r.URL.EscapedPath()) {
+		x.refuse(errNoRoute)
+		return
+	}
+	s.mux.ServeHTTP(x, r)
+}
+
+var errNoRoute = fault.New(fault.NotFound, codeRouteNotFound, "there is nothing at this path")
+
+// cleanPath reports whether a path is the shortest form of itself. http.ServeMux
+// would redirect the others, which turns a POST into something else.
+func cleanPath(p string) bool {
+	return p == "/" || strings.HasPrefix(p, "/") && path.Clean(p) == strings.TrimSuffix(p, "/")
+}
+
+// begin sets up an exchange.
+func (s *Server) begin(w http.ResponseWriter, r *http.Request) *exchange {
+	x := &exchange{w: w, r: r, conn: http.NewResponseController(w), limits: &s.Limits, requestID: requestID(r.Header), start: time.Now()}
+	x.body = &body{in: r.Body, conn: x.conn, limits: &s.Limits, large: func() error { return s.takeUpload(x) }}
+	if r.Body == nil || r.Body == http.NoBody {
+		x.body.in, x.body.err = http.NoBody, io.EOF
+	}
+	s.metrics.inFlight.Inc()
+	h := x.Header()
+	h.Set("X-Request-Id", x.requestID)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	return x
+}
+
+// run takes the exchange through the checks that all routes share, and then to
+// its handler.
+func (s *Server) run(x *exchange, rt *route) error {
+	if !slices.Contains(rt.methods, x.r.Method) {
+		x.Header().Set("Allow", strings.Join(rt.methods, ", "))
+		return fault.New(fault.Invalid, codeMethodNotAllowed, "this path takes %s", strings.Join(rt.methods, " and "))
+	}
+	if !rt.open {
+		leave, err := s.admit(x, rt.scope)
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
+	if !rt.body {
+		if err := x.body.rest(); err != nil {
+			return err
+		}
+	}
+	return rt.handle(x)
+}
+
+// admit checks the key of a request, what it may do, and what it has under way.
+func (s *Server) admit(x *exchange, scope Scope) (leave func(), err error) {
+	text, err := credentials(x.r.Header)
+	if err != nil {
+		return nil, err
+	}
+	key, err := s.Keys.Authenticate(x.r.Context(), text)
+	if err != nil {
+		return nil, err
+	}
+	x.key = key
+	if scope != "" && !key.May(scope) {
+		return nil, fault.New(fault.Denied, codeScopeMissing, "this key does not have the scope %q that this route needs", scope)
+	}
+	x.Header().Set("Vary", "Authorization, X-Api-Key")
+	return s.bounds.enter(key.ID)
+}
+
+// takeUpload takes an upload slot for the exchange, unless it has one.
+func (s *Server) takeUpload(x *exchange) error {
+	if x.closeUpload != nil {
+		return nil
+	}
+	done, err := s.bounds.openUpload(x.key.ID)
+	if err != nil {
+		return err
+	}
+	s.metrics.uploads.Inc()
+	x.closeUpload = func() {
+		done()
+		s.metrics.uploads.Dec()
+	}
+	return nil
+}
+
+// end closes an exchange: it lets go of what is held, answers for a handler
+// that panicked, and writes the access line. An exchange whose answer can not
+// be completed breaks the connection off.
+func (s *Server) end(x *exchange) {
+	caught := recover()
+	if caught != nil && caught != any(http.ErrAbortHandler) {
+		s.metrics.panics.Inc()
+		s.Log.ErrorContext(x.r.Context(), "a handler panicked", "request", x.requestID, "route", x.route, "panic", caught, "stack", string(debug.Stack()))
+		caught = answerPanic(x, fmt.Errorf("edge: panic: %v", caught))
+	}
+	if caught != nil {
+		x.note(errAborted)
+	}
+	x.endUpload()
+	s.metrics.inFlight.Dec()
+	s.metrics.done(x)
+	s.Log.LogAttrs(x.r.Context(), x.level(), "request", x.attrs()...)
+	if caught != nil {
+		panic(caught)
+	}
+}
+
+var errAborted = errors.New("edge: the answer was broken off")
+
+// answerPanic answers 500 if nothing was answered yet, and returns what is to
+// be panicked with otherwise.
+func answerPanic(x *exchange, err error) (abort any) {
+	defer func() { abort = recover() }()
+	x.refuse(err)
+	return nil
+}
