@@ -1,0 +1,7 @@
+package child
+
+// IsGo and GoName are isGo and goName.
+var (
+	IsGo   = isGo
+	GoName = goName
+)
