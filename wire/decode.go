@@ -303,7 +303,7 @@ type scanner struct {
 	path  []step // where pos is
 	probe bool   // decode leaves by themselves; see locate
 
-	watch string // span records the value of this key of the outermost object
+	watch *shape // when set, span is where the "sha256" of an object of this shape stood
 	span  [2]int
 
 	// When nulls is set, every null where a list or map belongs is noted in it.
@@ -518,7 +518,7 @@ func (s *scanner) object(sh *shape, depth int) *Error {
 		if err := s.value(child, depth); err != nil {
 			return err
 		}
-		if depth == 1 && s.watch != "" && string(key) == s.watch {
+		if sh == s.watch && string(key) == "sha256" {
 			s.span = [2]int{at, s.pos}
 		}
 		s.pop()

@@ -37,7 +37,7 @@ func (q *Query) check() *Error {
 // refuses and for digests in another form than 64 hex characters: Decode then
 // says why, or reads them.
 func QueryDigest(data []byte) (d Digest, ok bool) {
-	s := scanner{data: data, watch: "sha256"}
+	s := scanner{data: data, watch: queryShape}
 	if s.document(queryShape) != nil || s.span[1]-s.span[0] != hexLen+2 {
 		return Digest{}, false
 	}
