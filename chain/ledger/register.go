@@ -1,0 +1,262 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/verae/archive/chain"
+	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/internal/pebblex"
+	"github.com/verae/archive/internal/tlogx"
+	"github.com/verae/archive/wire"
+)
+
+// call is one call of Register on its way to the committer.
+type call struct {
+	entries []chain.Entry
+	answer  chan answer // takes one answer without blocking
+}
+
+type answer struct {
+	seals []chain.Seal
+	err   error
+}
+
+// Register implements chain.Ledger. A call whose digests are all sealed costs no
+// write.
+func (l *Ledger) Register(ctx context.Context, entries []chain.Entry) ([]chain.Seal, error) {
+	if len(entries) > chain.MaxEntries {
+		return nil, fault.New(fault.Invalid, "TOO_MANY_ENTRIES", "ledger: %d entries in one call, at most %d are taken", len(entries), chain.MaxEntries)
+	}
+	for _, e := range entries {
+		if err := e.Check(); err != nil {
+			return nil, err
+		}
+	}
+	if len(entries) == 0 {
+		return nil, nil
+	}
+	if l.isStopped() {
+		return nil, l.stopError()
+	}
+	c := &call{entries: entries, answer: make(chan answer, 1)}
+	if err := l.committer.Submit(ctx, c); err != nil {
+		if errors.Is(err, pebblex.ErrClosed) {
+			return nil, errClosed()
+		}
+		return nil, fault.Wrap(fault.Transient, fmt.Errorf("ledger: nothing was registered: %w", err))
+	}
+	return l.await(ctx, c)
+}
+
+// await returns the answer to a call that was submitted. An answer that is there
+// goes before every reason not to wait for it.
+func (l *Ledger) await(ctx context.Context, c *call) ([]chain.Seal, error) {
+	var instead error
+	select {
+	case a := <-c.answer:
+		return a.seals, a.err
+	case <-l.stopped:
+		instead = l.stopError()
+	case <-ctx.Done():
+		instead = fault.Wrap(fault.Transient, fmt.Errorf("ledger: gone before the answer, the digests may be sealed: %w", ctx.Err()))
+	}
+	select {
+	case a := <-c.answer:
+		return a.seals, a.err
+	default:
+		return nil, instead
+	}
+}
+
+// stop ends all sealing: after a failed commit nobody knows what the store
+// holds, and another block could contradict it.
+func (l *Ledger) stop(err error) {
+	l.stopOnce.Do(func() {
+		l.stopErr = err
+		close(l.stopped)
+		l.metrics.stopped.Set(1)
+		l.cfg.Log.Error("the ledger seals no more until it is opened anew", "err", err)
+	})
+}
+
+func (l *Ledger) isStopped() bool {
+	select {
+	case <-l.stopped:
+		return true
+	default:
+		return false
+	}
+}
+
+// stopError is Transient: the digests of a call that got it are sealed whole or
+// not at all, and after the restart a lookup tells.
+func (l *Ledger) stopError() error {
+	return fault.New(fault.Transient, "LEDGER_STOPPED", "ledger: sealing has stopped, open the ledger anew: %w", l.stopErr)
+}
+
+// commit answers all calls, with one block for what they bring that is new.
+func (l *Ledger) commit(calls []*call) {
+	if l.isStopped() {
+		refuse(calls, l.stopError())
+		return
+	}
+	known, absent, calls := l.resolve(calls)
+	if fresh := gather(calls, absent); len(fresh) > 0 {
+		if err := l.seal(fresh, known); err != nil {
+			l.stop(err)
+			refuse(calls, l.stopError())
+			return
+		}
+	}
+	for _, c := range calls {
+		seals := make([]chain.Seal, len(c.entries))
+		for i, e := range c.entries {
+			seals[i] = known[e.Digest]
+		}
+		l.metrics.entries.Add(float64(len(seals)))
+		c.answer <- answer{seals: seals}
+	}
+}
+
+func refuse(calls []*call, err error) {
+	for _, c := range calls {
+		c.answer <- answer{err: err}
+	}
+}
+
+// resolve looks up the digests of all calls: known are those that have a seal,
+// absent those that certainly have none. A call for which that fails is answered
+// with the error and left out of the calls returned.
+func (l *Ledger) resolve(calls []*call) (known map[wire.Digest]chain.Seal, absent map[wire.Digest]struct{}, good []*call) {
+	known, absent = make(map[wire.Digest]chain.Seal), make(map[wire.Digest]struct{})
+	r, err := l.newSealReader()
+	if err != nil {
+		refuse(calls, err)
+		return known, absent, nil
+	}
+	good = make([]*call, 0, len(calls))
+	for _, c := range calls {
+		if err := r.all(c.entries, known, absent); err != nil {
+			c.answer <- answer{err: err}
+			continue
+		}
+		good = append(good, c)
+	}
+	if err := r.close(); err != nil {
+		refuse(good, err)
+		return known, absent, nil
+	}
+	return known, absent, good
+}
+
+// gather returns the first entry of every absent digest.
+func gather(calls []*call, absent map[wire.Digest]struct{}) []chain.Entry {
+	fresh := make([]chain.Entry, 0, len(absent))
+	for _, c := range calls {
+		for _, e := range c.entries {
+			if _, wanted := absent[e.Digest]; wanted {
+				delete(absent, e.Digest)
+				fresh = append(fresh, e)
+			}
+		}
+	}
+	return fresh
+}
+
+// seal commits a block of the given entries and adds their seals to known. After
+// an error it is unknown whether the block is on disk.
+func (l *Ledger) seal(fresh []chain.Entry, known map[wire.Digest]chain.Seal) (err error) {
+	last := l.head.Load()
+	now := time.Unix(0, max(l.cfg.Now().UnixNano(), last.time.UnixNano())).UTC()
+	batch := l.db.NewBatch()
+	defer func() { err = errors.Join(err, batch.Close()) }()
+	edge := l.edge.Clone()
+	b := &block{blockRow: blockRow{index: last.blocks, first: edge.Size(), count: len(fresh), time: now, before: l.edge}}
+	seals := make([]chain.Seal, len(fresh))
+	for i, e := range fresh {
+		s := chain.Seal{
+			Digest: e.Digest, LeafIndex: b.first + int64(i), BlockIndex: b.index, TreeSize: b.size(), Time: now,
+			JobID: e.JobID, SubmissionID: e.SubmissionID, FileID: e.FileID, Origin: l.cfg.Origin,
+		}
+		if err := b.appendLeaf(batch, edge, s); err != nil {
+			return err
+		}
+		seals[i] = s
+	}
+	b.root = edge.Root()
+	if b.checkpoint, err = (tlogx.Checkpoint{Origin: l.cfg.Origin, Size: b.size(), Root: b.root}).Sign(l.key.signer); err != nil {
+		return err
+	}
+	if err := batch.Set(numberKey(prefixBlock, b.index), b.encode(), nil); err != nil {
+		return fmt.Errorf("block %d: %w", b.index, err)
+	}
+	if err := l.write(b, batch, known); err != nil {
+		return fmt.Errorf("block %d: %w", b.index, err)
+	}
+	l.edge = edge
+	for _, s := range seals {
+		known[s.Digest] = s
+	}
+	l.publish(b)
+	return nil
+}
+
+// appendLeaf adds to batch all rows of one seal but the block's own.
+func (b *block) appendLeaf(batch *pebble.Batch, edge *tlogx.Edge, s chain.Seal) error {
+	leaf := chain.Leaf{Digest: s.Digest, Time: s.Time}.Bytes()
+	err := errors.Join(
+		batch.Set(numberKey(prefixLeaf, s.LeafIndex), leaf, nil),
+		batch.Set(sealKey(s.Digest), encodeSeal(s), nil),
+	)
+	edge.Append(tlog.RecordHash(leaf), func(index int64, h tlog.Hash) {
+		b.hashes = append(b.hashes, h)
+		err = errors.Join(err, batch.Set(numberKey(prefixHash, index), h[:], nil))
+	})
+	if err != nil {
+		return fmt.Errorf("leaf %d: %w", s.LeafIndex, err)
+	}
+	return nil
+}
+
+// write is the one door to the store.
+//
+// Whether a key exists is known without reading: numbers below those of block b
+// are taken and, as Open has checked, none above; and of the digests in b, which
+// were all looked up just now, only those in known have a row. Reading every key
+// again would take more time than the rest of a commit.
+func (l *Ledger) write(b *block, batch *pebble.Batch, known map[wire.Digest]chain.Seal) error {
+	taken := map[byte]int64{prefixLeaf: b.first, prefixHash: tlog.StoredHashCount(b.first), prefixBlock: b.index}
+	err := pebblex.AppendOnlyFunc(batch, func(key []byte) (bool, error) {
+		if digest, ok := digestOf(key); ok {
+			_, sealed := known[digest]
+			return sealed, nil
+		}
+		n, err := numberOf(key)
+		return n < taken[key[0]], err
+	})
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := l.apply(batch); err != nil {
+		return err
+	}
+	l.metrics.commit.Observe(time.Since(began).Seconds())
+	return nil
+}
+
+// publish shows a block that is durable.
+func (l *Ledger) publish(b *block) {
+	l.recent[b.index%recentBlocks].Store(b)
+	l.head.Store(&head{blocks: b.index + 1, size: b.size(), time: b.time, root: b.root, checkpoint: b.checkpoint})
+	l.guard.offer(b.checkpoint)
+	l.metrics.blocks.Inc()
+	l.metrics.seals.Add(float64(b.count))
+	l.metrics.size.Set(float64(b.size()))
+}
