@@ -130,6 +130,18 @@ type shape struct {
 	hasAny bool              // an interface is somewhere inside
 }
 
+// empty returns how an empty value of the shape is written, if it is a list or
+// a map.
+func (sh *shape) empty() string {
+	switch sh.form {
+	case formList:
+		return "[]"
+	case formDict:
+		return "{}"
+	}
+	return ""
+}
+
 var (
 	opaque       = &shape{form: formAny}
 	opaqueObject = &shape{form: formDict, elem: opaque}
@@ -377,7 +389,7 @@ func (s *scanner) document(sh *shape) *Error {
 	if s.space(); s.pos == len(s.data) {
 		return s.fail(s.pos, "empty; %s is expected", formNames[sh.form])
 	}
-	if bytes.HasPrefix(s.data[s.pos:], []byte("null")) {
+	if canBeEmpty := s.nulls != nil && sh.empty() != ""; !canBeEmpty && bytes.HasPrefix(s.data[s.pos:], []byte("null")) {
 		return s.fail(s.pos, "null; %s is expected", formNames[sh.form])
 	}
 	if err := s.value(sh, 0); err != nil {
@@ -741,22 +753,13 @@ func (s *scanner) literal(sh *shape) *Error {
 		if word != "null" && sh.form != formAny && sh.form != formBool {
 			return s.fail(s.pos, "%s where %s is expected", word, formNames[sh.form])
 		}
-		if word == "null" && s.nulls != nil {
-			s.noteNull(sh)
+		if empty := sh.empty(); word == "null" && s.nulls != nil && empty != "" {
+			*s.nulls = append(*s.nulls, nullAt{s.pos, empty})
 		}
 		s.pos += len(word)
 		return nil
 	}
 	return s.unexpected(formNames[sh.form])
-}
-
-func (s *scanner) noteNull(sh *shape) {
-	switch sh.form {
-	case formList:
-		*s.nulls = append(*s.nulls, nullAt{s.pos, "[]"})
-	case formDict:
-		*s.nulls = append(*s.nulls, nullAt{s.pos, "{}"})
-	}
 }
 
 // A keySet holds the keys of one object. Most objects are small, so the first

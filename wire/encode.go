@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"unicode/utf8"
@@ -10,12 +11,16 @@ import (
 
 // Encode returns v as JSON, ready to be a payload: without the escaping that
 // encoding/json does for HTML, without a trailing newline, and with [] where a
-// list that is always present is nil. Whatever it writes, Decode reads.
+// list that is always present is nil. What it writes, Decode reads, as long as
+// integers keep within MaxInteger.
 //
 // encoding/json drops the insignificant white space of an embedded RawJSON; all
 // its other bytes pass. Whoever needs a stored value byte for byte fetches the
 // record's body.
 func Encode(v any) ([]byte, error) {
+	if v == nil {
+		return nil, errors.New("wire: encode: nil is no payload")
+	}
 	var buf bytes.Buffer
 	e := json.NewEncoder(&buf)
 	e.SetEscapeHTML(false)
@@ -23,7 +28,7 @@ func Encode(v any) ([]byte, error) {
 		return nil, fmt.Errorf("wire: encode %T: %w", v, err)
 	}
 	out := bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
-	if v == nil || !bytes.Contains(out, []byte("null")) {
+	if !bytes.Contains(out, []byte("null")) {
 		return out, nil
 	}
 	return fillNulls(out, shapeOf(reflect.TypeOf(v)))
