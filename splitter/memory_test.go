@@ -1,0 +1,82 @@
+package splitter
+
+import (
+	"context"
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/verae/archive/wire"
+)
+
+// pattern is an endless stream of bytes without a delimiter.
+type pattern struct{ at uint64 }
+
+func (p *pattern) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = byte(p.at >> 3)
+		p.at++
+	}
+	return len(b), nil
+}
+
+// streamed is a body of one file of size bytes that is made while it is read.
+func streamed(size int64) io.Reader {
+	whole := body(upload("files", "big.bin", "CONTENT"))
+	head, tail, _ := strings.Cut(whole, "CONTENT")
+	return io.MultiReader(strings.NewReader(head), io.LimitReader(new(pattern), size), strings.NewReader(tail))
+}
+
+// counting is an Uploader that only counts, and looks at memory if it is told to.
+type counting struct {
+	n    int64
+	look bool
+	peak uint64
+}
+
+func (c *counting) OpenUpload(context.Context, [32]byte) (Upload, error) { return c, nil }
+func (c *counting) ID() string                                           { return "counting" }
+func (c *counting) Finish(context.Context) ([]wire.ArchiveID, error)     { return nil, nil }
+func (c *counting) Abort()                                               {}
+
+func (c *counting) Write(p []byte) (int, error) {
+	if c.look && c.n%(32<<20) == 0 {
+		c.peak = max(c.peak, heap())
+	}
+	c.n += int64(len(p))
+	return len(p), nil
+}
+
+// heap is what is reachable now, in bytes.
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// TestMemoryDoesNotGrowWithTheFile streams a large file and looks at the heap,
+// and at all that was ever allocated.
+func TestMemoryDoesNotGrowWithTheFile(t *testing.T) {
+	size := int64(256 << 20)
+	if testing.Short() {
+		size = 64 << 20
+	}
+	var before, after runtime.MemStats
+	idle := heap()
+	runtime.ReadMemStats(&before)
+	c := &counting{look: true}
+	req, err := ReadMultipart(t.Context(), streamed(size), formType, Config{Uploader: c, SubmissionID: theSubmission})
+	if err != nil || c.n != size || req.Files[0].Size != size {
+		t.Fatalf("%v, %d of %d bytes", err, c.n, size)
+	}
+	runtime.ReadMemStats(&after)
+	const most = 4 << 20
+	if c.peak > idle+most {
+		t.Errorf("the heap grew from %d to %d bytes over a file of %d", idle, c.peak, size)
+	}
+	if total := after.TotalAlloc - before.TotalAlloc; total > most+uint64(size/100) {
+		t.Errorf("%d bytes were allocated for a file of %d", total, size)
+	}
+}
