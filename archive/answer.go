@@ -1,0 +1,179 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/verae/archive/bloom"
+	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/wire"
+)
+
+// Absent reports whether the archive surely has nothing under digest, and counts
+// it as a query that was met with silence if so. It costs a few memory reads, so
+// a caller can ask before it decodes a query.
+func (n *Node) Absent(digest wire.Digest) bool {
+	if n.filter.Test(digest) != bloom.Absent {
+		return false
+	}
+	n.metrics.miss.Inc()
+	return true
+}
+
+// Answer returns the records under q.SHA256 that q.TenantID may see, in the
+// order they were stored, as one unpaged reply. False means silence: there is
+// nothing for this caller, and he cannot tell why. An error of kind
+// fault.Corrupt means that there is something which is not readable.
+//
+// The reply shares no memory with the store and stays valid after Close.
+func (n *Node) Answer(ctx context.Context, q wire.Query) (wire.Reply, bool, error) {
+	if n.Absent(q.SHA256) {
+		return wire.Reply{}, false, nil
+	}
+	if err := q.Check(); err != nil {
+		return wire.Reply{}, false, invalid(err)
+	}
+	if err := n.enter(); err != nil {
+		return wire.Reply{}, false, err
+	}
+	defer n.leave()
+	rows := 0
+	records, err := n.visible(ctx, q.SHA256, q.TenantID, func(r row) bool {
+		rows++
+		return len(q.Kinds) == 0 || slices.Contains(q.Kinds, r.kind)
+	})
+	n.metrics.query(rows, len(records), err)
+	if err != nil || len(records) == 0 {
+		return wire.Reply{}, false, err
+	}
+	return wire.Reply{ArchiveID: n.cfg.ID, SHA256: q.SHA256, Records: records, Page: 1, Pages: 1}, true, nil
+}
+
+// FileOf returns a file whose DAG has the block with the multihash digest of cid,
+// if there is a record of one that viewer may read: his own, or shared with him
+// in mode C. If several are, one whose root is cid is preferred. False means that
+// there is none for this caller.
+func (n *Node) FileOf(ctx context.Context, viewer wire.TenantID, cid string, digest [32]byte) (wire.File, bool, error) {
+	if n.filter.Test(digest) == bloom.Absent {
+		return wire.File{}, false, nil
+	}
+	if err := n.enter(); err != nil {
+		return wire.File{}, false, err
+	}
+	defer n.leave()
+	records, err := n.visible(ctx, digest, viewer, func(r row) bool {
+		return r.kind == wire.KindFile && r.roles&roleBlock != 0
+	})
+	if err != nil || len(records) == 0 {
+		return wire.File{}, false, err
+	}
+	i := max(slices.IndexFunc(records, func(r wire.Record) bool { return r.File.CID == cid }), 0)
+	return *records[i].File, true, nil
+}
+
+// visible returns the durable records under digest that want takes and viewer
+// may see, as he may see them, in log order.
+func (n *Node) visible(ctx context.Context, digest [32]byte, viewer wire.TenantID, want func(row) bool) ([]wire.Record, error) {
+	type hit struct {
+		seq uint64
+		id  wire.RecordID
+	}
+	var hits []hit
+	err := n.scan(digest, n.durable.Load(), func(seq uint64, r row) bool {
+		if want(r) && r.mayShow(viewer) {
+			hits = append(hits, hit{seq, r.id})
+		}
+		return ctx.Err() == nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	var records []wire.Record
+	for _, h := range hits {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		rec, err := n.read(h.seq, h.id)
+		if err != nil {
+			return nil, err
+		}
+		if seen, ok := rec.For(viewer); ok {
+			records = append(records, seen)
+		}
+	}
+	return records, ctx.Err()
+}
+
+// scan calls f for the index rows of digest up to the sequence number last, in
+// log order, until f returns false.
+func (n *Node) scan(digest [32]byte, last uint64, f func(seq uint64, r row) bool) (err error) {
+	it, err := n.iterate(rowsUnder(digest))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	for valid := it.First(); valid; valid = it.Next() {
+		_, seq, ok := indexKeyParts(it.Key())
+		if !ok {
+			return n.damaged("index key %x", it.Key())
+		}
+		if seq > last {
+			return nil
+		}
+		r, err := decodeRow(it.Value())
+		if err != nil {
+			return n.damaged("index row of %x at seq %d: %w", digest, seq, err)
+		}
+		if !f(seq, r) {
+			return nil
+		}
+	}
+	return n.readError(it.Error())
+}
+
+// read returns the record with sequence number seq, which must have id.
+func (n *Node) read(seq uint64, id wire.RecordID) (rec wire.Record, err error) {
+	data, closer, err := n.db.Get(logKey(seq))
+	switch {
+	case errors.Is(err, pebble.ErrNotFound):
+		return wire.Record{}, n.damaged("seq %d is indexed and not in the log", seq)
+	case err != nil:
+		return wire.Record{}, n.readError(err)
+	}
+	defer func() { err = errors.Join(err, closer.Close()) }()
+	f, err := decodeFrame(data)
+	if err != nil {
+		return wire.Record{}, n.damaged("seq %d: %w", seq, err)
+	}
+	rec = f.record()
+	if f.Seq != seq || rec.ID != id || f.ArchiveID != string(n.cfg.ID) {
+		return wire.Record{}, n.damaged("seq %d of record %s holds seq %d of record %s", seq, id, f.Seq, rec.ID)
+	}
+	if err := f.verify(&rec); err != nil {
+		return wire.Record{}, n.damaged("%w", err)
+	}
+	return rec, nil
+}
+
+// damaged puts the archive in quarantine and returns the reason.
+func (n *Node) damaged(format string, args ...any) error {
+	err := fault.New(fault.Corrupt, "CORRUPT", "archive: "+format, args...)
+	n.health.quarantine(err.Error())
+	return err
+}
+
+// readError sorts errors of the store: damage is ours to report, all else is a
+// read that failed.
+func (n *Node) readError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case pebble.IsCorruptionError(err):
+		return n.damaged("%w", err)
+	}
+	return fmt.Errorf("archive: read: %w", err)
+}

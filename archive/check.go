@@ -1,0 +1,192 @@
+package archive
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/verae/archive/bloom"
+	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/wire"
+)
+
+// CheckReport counts what Check has looked at.
+type CheckReport struct {
+	Records   uint64 // in the log
+	IndexRows uint64 // under digests
+	PutIDs    uint64
+}
+
+// Check reads the whole archive as it is now and computes it anew: every frame
+// has its checksum, its hashes and the one encoding it can have; sequence
+// numbers have no gap and times rise; the index is exactly what the log gives,
+// row by row and in number; and the filter denies nothing that is indexed.
+// The first thing that is wrong is returned as fault.Corrupt and puts the
+// archive in quarantine. Puts and queries go on meanwhile.
+func (n *Node) Check(ctx context.Context) (report CheckReport, err error) {
+	if err := n.enter(); err != nil {
+		return CheckReport{}, err
+	}
+	defer n.leave()
+	// Taken in this order, the snapshot holds all that is durable and perhaps
+	// the batch that is being written, which is left out.
+	last := n.durable.Load()
+	snap := n.db.NewSnapshot()
+	defer func() { err = errors.Join(err, snap.Close()) }()
+
+	c := checker{n: n, snap: snap, last: last}
+	if err := c.log(ctx); err != nil {
+		return CheckReport{}, err
+	}
+	if err := c.counts(ctx); err != nil {
+		return CheckReport{}, err
+	}
+	return c.want, nil
+}
+
+// checker is one run of Check.
+type checker struct {
+	n    *Node
+	snap *pebble.Snapshot
+	last uint64
+	want CheckReport // what the log gives
+}
+
+// log walks the log and looks up all that must have been derived from it.
+func (c *checker) log(ctx context.Context) error {
+	storedAt := int64(0)
+	err := c.each(ctx, prefixLog, func(key, value []byte) error {
+		seq, ok := logSeq(key)
+		if !ok || seq > c.last {
+			return c.beyond(ok, key)
+		}
+		c.want.Records++
+		f, err := decodeFrame(value)
+		if err != nil {
+			return c.n.damaged("seq %d: %w", seq, err)
+		}
+		rec := f.record()
+		if err := f.verify(&rec); err != nil {
+			return c.n.damaged("%w", err)
+		}
+		if seq != c.want.Records || f.Seq != seq || f.StoredAt <= storedAt || !f.canonical(value) || f.ArchiveID != string(c.n.cfg.ID) {
+			return c.n.damaged("log entry %d holds seq %d of %s at %d, after one at %d, or is not in its canonical form",
+				c.want.Records, f.Seq, f.ArchiveID, f.StoredAt, storedAt)
+		}
+		storedAt = f.StoredAt
+		return c.derived(ctx, f, &rec)
+	})
+	if err == nil && c.want.Records != c.last {
+		return c.n.damaged("the log has %d records, the last is seq %d", c.want.Records, c.last)
+	}
+	return err
+}
+
+// derived compares the rows and the put id of a record with the stored ones.
+func (c *checker) derived(ctx context.Context, f *frame, rec *wire.Record) error {
+	p := rec.Portable()
+	var blocks [][digestLen]byte
+	if p.File != nil {
+		var err error
+		if blocks, err = c.n.blocks(ctx, p.File); fault.CodeOf(err) == "FILE_MISSING" {
+			return c.n.damaged("seq %d: %w", f.Seq, err)
+		} else if err != nil {
+			return err
+		}
+	}
+	r := row{shared: len(p.ShareWith) > 0, storedAt: f.StoredAt, id: rec.ID, kind: rec.Kind, tenant: rec.TenantID}
+	for _, at := range placesOf(&p, rec.ID, blocks) {
+		r.roles = at.roles
+		c.want.IndexRows++
+		if err := c.equal(indexKey(at.digest, f.Seq), r.encode()); err != nil {
+			return err
+		}
+		if c.n.filter.Test(at.digest) == bloom.Absent {
+			return c.n.damaged("the filter denies digest %x of seq %d", at.digest, f.Seq)
+		}
+	}
+	if len(f.PutID) > 0 {
+		c.want.PutIDs++
+		return c.equal(putIDKey(putKey(f.PutID)), putValue(f.Seq, rec.ID))
+	}
+	return nil
+}
+
+// counts proves that nothing is stored that the log does not give.
+func (c *checker) counts(ctx context.Context) error {
+	var rows, puts uint64
+	err := c.each(ctx, prefixIndex, func(key, _ []byte) error {
+		_, seq, ok := indexKeyParts(key)
+		if !ok || seq > c.last {
+			return c.beyond(ok, key)
+		}
+		rows++
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	err = c.each(ctx, prefixPut, func(key, value []byte) error {
+		seq, _, ok := parsePutValue(value)
+		if !ok || seq > c.last {
+			return c.beyond(ok, key)
+		}
+		puts++
+		return nil
+	})
+	if err == nil && (rows != c.want.IndexRows || puts != c.want.PutIDs) {
+		return c.n.damaged("%d index rows and %d put ids are stored, the log gives %d and %d",
+			rows, puts, c.want.IndexRows, c.want.PutIDs)
+	}
+	return err
+}
+
+// beyond passes over a key of a batch that is not durable yet, and refuses one
+// that is no key at all.
+func (c *checker) beyond(wellFormed bool, key []byte) error {
+	if wellFormed {
+		return nil
+	}
+	return c.n.damaged("key %x", key)
+}
+
+func (c *checker) equal(key, want []byte) error {
+	got, closer, err := c.snap.Get(key)
+	switch {
+	case errors.Is(err, pebble.ErrNotFound):
+		return c.n.damaged("key %x is missing from the index", key)
+	case err != nil:
+		return c.n.readError(err)
+	}
+	same := bytes.Equal(got, want)
+	if err := closer.Close(); err != nil {
+		return fmt.Errorf("archive: check: %w", err)
+	}
+	if !same {
+		return c.n.damaged("the index row of key %x is not what the log gives", key)
+	}
+	return nil
+}
+
+// each calls f for every key with a first byte. The slices are valid during the
+// call only.
+func (c *checker) each(ctx context.Context, prefix byte, f func(key, value []byte) error) (err error) {
+	lower, upper := prefixBounds(prefix)
+	it, err := c.snap.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return fmt.Errorf("archive: check: %w", err)
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	for valid := it.First(); valid; valid = it.Next() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := f(it.Key(), it.Value()); err != nil {
+			return err
+		}
+	}
+	return c.n.readError(it.Error())
+}

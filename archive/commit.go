@@ -1,0 +1,235 @@
+package archive
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/verae/archive/bloom"
+	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/internal/pebblex"
+	"github.com/verae/archive/wire"
+)
+
+// errUnknown answers a put whose commit did not come back.
+var errUnknown = fault.New(fault.Internal, "STORE_FAILED", "archive: the commit did not come back; repeat the put with its id")
+
+// commit stores a batch of puts and answers each of them, on the committer's
+// goroutine. Whatever happens inside, also a goroutine that is ended by the
+// fatal hook, no put is left without an answer and none is acknowledged unless
+// its record is durable.
+func (n *Node) commit(items []*pending) {
+	out := make([]outcome, len(items))
+	for i := range out {
+		out[i].err = errUnknown
+	}
+	defer func() {
+		for i, p := range items {
+			p.reply <- out[i]
+		}
+	}()
+	if err := n.health.failure(); err != nil {
+		for i := range out {
+			out[i].err = err
+		}
+		return
+	}
+	it, err := n.db.NewIter(&pebble.IterOptions{UseL6Filters: true})
+	if err != nil {
+		for i := range out {
+			out[i].err = n.readError(err)
+		}
+		return
+	}
+	r := n.resolve(it, items, out)
+	stored := n.store(it, r.fresh)
+	for _, i := range r.freshAt {
+		out[i] = outcome{seq: items[i].seq, err: stored}
+	}
+	for _, f := range r.followers {
+		switch {
+		case stored != nil:
+			out[f.at].err = stored
+		case f.conflict:
+			out[f.at].err = conflict(f.first.seq, f.first.id)
+		default:
+			out[f.at] = outcome{seq: f.first.seq, duplicate: true}
+		}
+	}
+	if err := it.Close(); err != nil {
+		n.cfg.Log.Error("close an iterator", "err", err)
+	}
+}
+
+// resolution sorts the puts of a batch by what is to be done with them.
+type resolution struct {
+	fresh     []*pending // to be stored
+	freshAt   []int      // their places in the batch
+	followers []follower // answered as soon as first is durable
+}
+
+// follower is a put that repeats, or contradicts, one before it in the batch.
+type follower struct {
+	at       int
+	first    *pending
+	conflict bool
+}
+
+// resolve applies law 3. What the store decides it answers in out.
+func (n *Node) resolve(it *pebble.Iterator, items []*pending, out []outcome) (r resolution) {
+	puts := make(map[putKey]*pending)
+	ids := make(map[wire.RecordID]*pending)
+	for i, p := range items {
+		if prior, decided := n.prior(it, p); decided {
+			out[i] = prior
+			continue
+		}
+		first := ids[p.id]
+		if p.hasPutID && puts[p.putID] != nil {
+			first = puts[p.putID]
+		}
+		if first != nil {
+			r.followers = append(r.followers, follower{i, first, first.id != p.id})
+			continue
+		}
+		r.fresh, r.freshAt = append(r.fresh, p), append(r.freshAt, i)
+		ids[p.id] = p
+		if p.hasPutID {
+			puts[p.putID] = p
+		}
+	}
+	return r
+}
+
+// prior looks for p's put id and record id in the store. decided is false if
+// neither is there.
+func (n *Node) prior(it *pebble.Iterator, p *pending) (out outcome, decided bool) {
+	if p.hasPutID {
+		found, err := pebblex.Has(it, putIDKey(p.putID))
+		if err != nil {
+			return outcome{err: n.readError(err)}, true
+		}
+		if found {
+			seq, id, ok := parsePutValue(it.Value())
+			switch {
+			case !ok:
+				return outcome{err: n.damaged("the value of put id %x has %d bytes", p.putID, len(it.Value()))}, true
+			case id != p.id:
+				return outcome{err: conflict(seq, id)}, true
+			}
+			return outcome{seq: seq, duplicate: true}, true
+		}
+	}
+	if n.filter.Test(p.id) == bloom.Absent {
+		return outcome{}, false
+	}
+	seq, err := n.seqOf(p.id)
+	if err != nil {
+		return outcome{err: err}, true
+	}
+	return outcome{seq: seq, duplicate: true}, seq != 0
+}
+
+// seqOf returns the sequence number of the record id, or 0. Other records may
+// be indexed under the same 32 bytes: anything can be somebody's subject.
+func (n *Node) seqOf(id wire.RecordID) (uint64, error) {
+	seq := uint64(0)
+	err := n.scan(id, n.tail.seq, func(at uint64, r row) bool {
+		if r.roles&roleRecord != 0 {
+			seq = at
+		}
+		return seq == 0
+	})
+	return seq, err
+}
+
+func conflict(seq uint64, id wire.RecordID) error {
+	return fault.New(fault.Conflict, "PUT_CONFLICT",
+		"archive: the put id was used for record %s (seq %d); a new record needs a new one", id, seq).InField("putId")
+}
+
+// store writes fresh puts in one synced commit and advances the durable
+// sequence number. An error means that none of them may be acknowledged.
+func (n *Node) store(it *pebble.Iterator, fresh []*pending) error {
+	if len(fresh) == 0 {
+		return nil
+	}
+	batch := n.db.NewBatch()
+	end, err := n.fill(batch, fresh)
+	if err == nil {
+		err = pebblex.AppendOnlyFunc(batch, n.existing(it))
+	}
+	if err != nil {
+		// Nothing was written, but what led here cannot be explained.
+		n.health.quarantine(err.Error())
+		return errors.Join(fault.New(fault.Internal, "NOT_APPEND", "archive: the batch was refused: %w", err), batch.Close())
+	}
+	for _, p := range fresh {
+		for _, at := range p.places {
+			n.filter.Add(at.digest) // before anyone can see the record
+		}
+	}
+	began := time.Now()
+	if err := n.db.Apply(batch, pebble.Sync); err != nil {
+		n.health.fail(err.Error())
+		return errors.Join(n.health.failure(), batch.Close())
+	}
+	n.metrics.commit(len(fresh), time.Since(began))
+	n.tail = end
+	n.durable.Store(end.seq)
+	if err := batch.Close(); err != nil {
+		n.cfg.Log.Error("close a batch", "err", err)
+	}
+	return nil
+}
+
+// fill gives each put its place in the log and writes it to batch. It returns
+// the end of the log as it will be.
+func (n *Node) fill(batch *pebble.Batch, fresh []*pending) (end tail, err error) {
+	end = n.tail
+	for _, p := range fresh {
+		end.seq++
+		end.storedAt = max(n.cfg.Now().UnixNano(), end.storedAt+1)
+		p.seq = end.seq
+		data, err := encodeFrame(envelope{
+			archive: n.cfg.ID, generation: n.identity.generation, seq: end.seq, storedAt: end.storedAt,
+			putID: p.putID, hasPutID: p.hasPutID,
+		}, p.rec, p.id, p.body)
+		if err != nil {
+			return tail{}, err
+		}
+		if err := batch.Set(logKey(p.seq), data, nil); err != nil {
+			return tail{}, fmt.Errorf("archive: batch: %w", err)
+		}
+		r := row{shared: len(p.rec.ShareWith) > 0, storedAt: end.storedAt, id: p.id, kind: p.rec.Kind, tenant: p.rec.TenantID}
+		for _, at := range p.places {
+			r.roles = at.roles
+			if err := batch.Set(indexKey(at.digest, p.seq), r.encode(), nil); err != nil {
+				return tail{}, fmt.Errorf("archive: batch: %w", err)
+			}
+		}
+		if p.hasPutID {
+			if err := batch.Set(putIDKey(p.putID), putValue(p.seq, p.id), nil); err != nil {
+				return tail{}, fmt.Errorf("archive: batch: %w", err)
+			}
+		}
+	}
+	return end, nil
+}
+
+// existing tells the guard whether a key is in the store. A key that ends in a
+// sequence number above the log's is not: such keys are written together with
+// their log entry or not at all. All others are looked up.
+func (n *Node) existing(it *pebble.Iterator) func(key []byte) (bool, error) {
+	return func(key []byte) (bool, error) {
+		if seq, ok := logSeq(key); ok && seq > n.tail.seq {
+			return false, nil
+		}
+		if _, seq, ok := indexKeyParts(key); ok && seq > n.tail.seq {
+			return false, nil
+		}
+		return pebblex.Has(it, key)
+	}
+}

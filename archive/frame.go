@@ -1,0 +1,244 @@
+package archive
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/verae/archive/wire"
+)
+
+const (
+	frameMagic   = "VR"
+	frameVersion = 1
+	frameFixed   = len(frameMagic) + 1 + 1 + 4 + 4 // before the header
+	frameSum     = 4                               // after the body
+
+	// maxHeader bounds the header of a frame that is decoded. The largest that
+	// wire.PutRecord.Check lets through is below 20 KiB.
+	maxHeader = 64 << 10
+	// maxShares bounds the lists in a header.
+	maxShares = 2 * wire.MaxShares
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// header is the CBOR map of a frame. The numbers are frozen.
+type header struct {
+	Version    int         `cbor:"1,keyasint"`
+	ArchiveID  string      `cbor:"2,keyasint"`
+	Generation int         `cbor:"3,keyasint"`
+	Seq        uint64      `cbor:"4,keyasint"`
+	StoredAt   int64       `cbor:"5,keyasint"`
+	PutID      []byte      `cbor:"6,keyasint,omitempty"`
+	RecordID   []byte      `cbor:"7,keyasint"`
+	Kind       string      `cbor:"10,keyasint"`
+	SHA256     []byte      `cbor:"11,keyasint"`
+	TenantID   string      `cbor:"12,keyasint"`
+	Submission string      `cbor:"13,keyasint,omitempty"`
+	Part       int         `cbor:"14,keyasint,omitempty"`
+	AttachedAt string      `cbor:"15,keyasint,omitempty"`
+	Content    string      `cbor:"16,keyasint,omitempty"`
+	BodySHA256 []byte      `cbor:"17,keyasint,omitempty"`
+	File       *fileHeader `cbor:"18,keyasint,omitempty"`
+	ShareWith  []share     `cbor:"19,keyasint,omitempty"`
+}
+
+type fileHeader struct {
+	Name    string `cbor:"1,keyasint,omitempty"`
+	Size    int64  `cbor:"2,keyasint"`
+	SHA256  []byte `cbor:"3,keyasint"`
+	CID     string `cbor:"4,keyasint"`
+	Content string `cbor:"5,keyasint,omitempty"`
+}
+
+type share struct {
+	_        struct{} `cbor:",toarray"`
+	TenantID string
+	Mode     string
+}
+
+// cborEnc and cborDec are the one dialect of this package: deterministic on the
+// way out; on the way in nothing that the encoder does not write.
+var (
+	cborEnc = must(cbor.CoreDetEncOptions().EncMode())
+	cborDec = must(cbor.DecOptions{
+		DupMapKey:         cbor.DupMapKeyEnforcedAPF,
+		IndefLength:       cbor.IndefLengthForbidden,
+		TagsMd:            cbor.TagsForbidden,
+		UTF8:              cbor.UTF8RejectInvalid,
+		ExtraReturnErrors: cbor.ExtraDecErrorUnknownField,
+		MaxNestedLevels:   8,
+		MaxArrayElements:  maxShares,
+		MaxMapPairs:       32,
+	}.DecMode())
+)
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err) // the options above are constants
+	}
+	return v
+}
+
+// envelope is what an archive adds to a record when it stores it.
+type envelope struct {
+	archive    wire.ArchiveID
+	generation int
+	seq        uint64
+	storedAt   int64 // nanoseconds since 1970, rising with seq
+	putID      putKey
+	hasPutID   bool
+}
+
+// encodeFrame returns the frame of r under id. The body's hash is given because
+// the caller has computed it for the id already.
+func encodeFrame(e envelope, r *wire.PutRecord, id wire.RecordID, body wire.Digest) ([]byte, error) {
+	h := header{
+		Version: frameVersion, ArchiveID: string(e.archive), Generation: e.generation, Seq: e.seq, StoredAt: e.storedAt,
+		RecordID: id[:], Kind: string(r.Kind), SHA256: r.SHA256[:], TenantID: string(r.TenantID),
+		Submission: string(r.SubmissionID), Part: r.Part, AttachedAt: string(r.AttachedAt), Content: r.ContentType,
+	}
+	if e.hasPutID {
+		h.PutID = e.putID[:]
+	}
+	if !body.IsZero() {
+		h.BodySHA256 = body[:]
+	}
+	if f := r.File; f != nil {
+		h.File = &fileHeader{Name: f.Name, Size: f.Size, SHA256: f.SHA256[:], CID: f.CID, Content: f.ContentType}
+	}
+	for _, s := range r.ShareWith {
+		h.ShareWith = append(h.ShareWith, share{TenantID: string(s.TenantID), Mode: s.Mode})
+	}
+	head, err := cborEnc.Marshal(h)
+	if err != nil {
+		return nil, fmt.Errorf("archive: encode a header: %w", err)
+	}
+	return assemble(head, r.Body), nil
+}
+
+func assemble(head, body []byte) []byte {
+	b := make([]byte, 0, frameFixed+len(head)+len(body)+frameSum)
+	b = append(b, frameMagic...)
+	b = append(b, frameVersion, 0)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(head)))
+	b = binary.BigEndian.AppendUint32(b, uint32(len(body)))
+	b = append(b, head...)
+	b = append(b, body...)
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+// frame is a decoded frame. Its body shares the memory it was decoded from.
+type frame struct {
+	header
+	body []byte
+}
+
+var errFrame = errors.New("archive: damaged frame")
+
+// decodeFrame reads a frame and checks lengths, checksum and the form of the
+// header. It allocates no more than a small multiple of len(b).
+func decodeFrame(b []byte) (*frame, error) {
+	head, body, err := splitFrame(b)
+	if err != nil {
+		return nil, err
+	}
+	f := &frame{body: body}
+	if err := cborDec.Unmarshal(head, &f.header); err != nil {
+		return nil, fmt.Errorf("%w: header: %w", errFrame, err)
+	}
+	if err := f.header.check(len(body)); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+func splitFrame(b []byte) (head, body []byte, err error) {
+	if len(b) < frameFixed+frameSum || string(b[:len(frameMagic)]) != frameMagic {
+		return nil, nil, fmt.Errorf("%w: %d bytes without the magic", errFrame, len(b))
+	}
+	if b[2] != frameVersion || b[3] != 0 {
+		return nil, nil, fmt.Errorf("%w: version %d with flags %#x", errFrame, b[2], b[3])
+	}
+	headLen, bodyLen := uint64(binary.BigEndian.Uint32(b[4:])), uint64(binary.BigEndian.Uint32(b[8:]))
+	if uint64(len(b)) != uint64(frameFixed+frameSum)+headLen+bodyLen || headLen > maxHeader {
+		return nil, nil, fmt.Errorf("%w: lengths %d and %d in %d bytes", errFrame, headLen, bodyLen, len(b))
+	}
+	sum := len(b) - frameSum
+	if got := crc32.Checksum(b[:sum], castagnoli); got != binary.BigEndian.Uint32(b[sum:]) {
+		return nil, nil, fmt.Errorf("%w: wrong checksum", errFrame)
+	}
+	head = b[frameFixed : frameFixed+int(headLen)]
+	return head, b[frameFixed+int(headLen) : sum : sum], nil
+}
+
+// check refuses headers that decode but that encodeFrame never writes.
+func (h *header) check(body int) error {
+	digests := [][]byte{h.RecordID, h.SHA256}
+	if body > 0 {
+		digests = append(digests, h.BodySHA256)
+	} else if len(h.BodySHA256) > 0 {
+		return fmt.Errorf("%w: the hash of a body without the body", errFrame)
+	}
+	if h.File != nil {
+		digests = append(digests, h.File.SHA256)
+	}
+	for _, d := range digests {
+		if len(d) != digestLen {
+			return fmt.Errorf("%w: a digest of %d bytes", errFrame, len(d))
+		}
+	}
+	if h.Version != frameVersion || h.Seq == 0 || len(h.PutID) != 0 && len(h.PutID) != len(putKey{}) {
+		return fmt.Errorf("%w: version %d, seq %d, put id of %d bytes", errFrame, h.Version, h.Seq, len(h.PutID))
+	}
+	return nil
+}
+
+// record returns the record in f, with a body of its own.
+func (f *frame) record() wire.Record {
+	r := wire.Record{
+		ID: wire.RecordID(f.RecordID), Kind: wire.Kind(f.Kind), SHA256: wire.Digest(f.SHA256),
+		TenantID: wire.TenantID(f.TenantID), SubmissionID: wire.SubmissionID(f.Submission), Part: f.Part,
+		AttachedAt: wire.Time(f.AttachedAt), StoredAt: wire.At(time.Unix(0, f.StoredAt)), Seq: f.Seq,
+		ContentType: f.Content,
+	}
+	if len(f.body) > 0 {
+		r.Body = bytes.Clone(f.body)
+		r.BodySHA256 = wire.Digest(f.BodySHA256)
+	}
+	if h := f.File; h != nil {
+		r.File = &wire.File{
+			ID: r.ID, Name: h.Name, Size: h.Size, SHA256: wire.Digest(h.SHA256), CID: h.CID, ContentType: h.Content,
+		}
+	}
+	for _, s := range f.ShareWith {
+		r.ShareWith = append(r.ShareWith, wire.Share{TenantID: wire.TenantID(s.TenantID), Mode: s.Mode})
+	}
+	return r
+}
+
+// verify checks the content hashes: the body has its hash and the portable
+// fields give the record id. The checksum finds accidents; this finds all else.
+func (f *frame) verify(r *wire.Record) error {
+	if len(f.body) > 0 && sha256.Sum256(f.body) != r.BodySHA256 {
+		return fmt.Errorf("%w: seq %d: the body does not have its hash", errFrame, f.Seq)
+	}
+	if r.ComputeID() != r.ID {
+		return fmt.Errorf("%w: seq %d: the fields do not give the record id", errFrame, f.Seq)
+	}
+	return nil
+}
+
+// canonical reports whether b, from which f was decoded, is what encodeFrame
+// writes for f: one record has one frame.
+func (f *frame) canonical(b []byte) bool {
+	head, err := cborEnc.Marshal(f.header)
+	return err == nil && bytes.Equal(assemble(head, f.body), b)
+}

@@ -1,0 +1,143 @@
+package archive
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/wire"
+)
+
+// metrics counts what an archive does, silence included.
+type metrics struct {
+	all []prometheus.Collector
+
+	miss, falsePositive, denied, hit, failed        prometheus.Counter
+	stored, duplicates, conflicts, refused, unknown prometheus.Counter
+	batch, sync                                     prometheus.Histogram
+}
+
+func newMetrics(n *Node) *metrics {
+	labels := prometheus.Labels{"archive": string(n.cfg.ID)}
+	queries := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "verae_archive_queries_total", ConstLabels: labels,
+		Help: "Queries by result: miss (filter says absent), false_positive (nothing stored), denied (nothing for the caller), hit, error.",
+	}, []string{"result"})
+	puts := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "verae_archive_puts_total", ConstLabels: labels,
+		Help: "Puts by result: stored, duplicate, conflict, refused (invalid, or not now), error (perhaps stored).",
+	}, []string{"result"})
+	m := &metrics{
+		miss:          queries.WithLabelValues("miss"),
+		falsePositive: queries.WithLabelValues("false_positive"),
+		denied:        queries.WithLabelValues("denied"),
+		hit:           queries.WithLabelValues("hit"),
+		failed:        queries.WithLabelValues("error"),
+		stored:        puts.WithLabelValues("stored"),
+		duplicates:    puts.WithLabelValues("duplicate"),
+		conflicts:     puts.WithLabelValues("conflict"),
+		refused:       puts.WithLabelValues("refused"),
+		unknown:       puts.WithLabelValues("error"),
+		batch: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "verae_archive_commit_records", ConstLabels: labels, Help: "Records in a commit.",
+			Buckets: prometheus.ExponentialBuckets(1, 2, 11),
+		}),
+		sync: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "verae_archive_commit_seconds", ConstLabels: labels, Help: "Time of a commit with its fsync.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
+		}),
+	}
+	m.all = []prometheus.Collector{queries, puts, m.batch, m.sync}
+	for _, g := range []struct {
+		name, help string
+		value      func() float64
+	}{
+		{"records", "Durable records.", func() float64 { return float64(n.Seq()) }},
+		{"readonly", "1 if the archive only answers: it is damaged, its store failed, or it was told to.", func() float64 {
+			return flag(n.health.state() == wire.StateReadonly)
+		}},
+		{"filter_ready", "1 if the filter is complete; else every query reads the store.", func() float64 { return flag(n.filter.Ready()) }},
+		{"filter_keys", "Keys in the filter.", func() float64 { return float64(n.filter.Keys()) }},
+		{"filter_bytes", "Memory of the filter.", func() float64 { return float64(n.filter.Bytes()) }},
+		{"filter_generations", "Generations of the filter.", func() float64 { return float64(n.filter.Generations()) }},
+		{"filter_fill_ratio", "Share of ones in the newest generation; 0.5 is full.", n.filter.Fill},
+		{"filter_error_rate", "Expected share of false positives.", n.filter.EstimatedErrorRate},
+	} {
+		m.all = append(m.all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "verae_archive_" + g.name, ConstLabels: labels, Help: g.help,
+		}, g.value))
+	}
+	return m
+}
+
+func flag(on bool) float64 {
+	if on {
+		return 1
+	}
+	return 0
+}
+
+// Metrics returns the node's collectors. They carry the archive's id as a label,
+// so that several nodes can share a registry.
+func (n *Node) Metrics() []prometheus.Collector { return n.metrics.all }
+
+// query counts a query that passed the filter: rows were found under the digest,
+// records were answered.
+func (m *metrics) query(rows, records int, err error) {
+	switch {
+	case err != nil:
+		m.failed.Inc()
+	case rows == 0:
+		m.falsePositive.Inc()
+	case records == 0:
+		m.denied.Inc()
+	default:
+		m.hit.Inc()
+	}
+}
+
+func (m *metrics) put(out outcome) {
+	switch {
+	case out.err == nil && out.duplicate:
+		m.duplicates.Inc()
+	case out.err == nil:
+		m.stored.Inc()
+	case fault.Is(out.err, fault.Conflict):
+		m.conflicts.Inc()
+	case fault.CodeOf(out.err) == codeUnknown:
+		m.unknown.Inc()
+	case fault.Is(out.err, fault.Invalid), fault.Is(out.err, fault.Transient):
+		m.refused.Inc()
+	default:
+		m.unknown.Inc()
+	}
+}
+
+func (m *metrics) commit(records int, took time.Duration) {
+	m.batch.Observe(float64(records))
+	m.sync.Observe(took.Seconds())
+}
+
+// Stats is a snapshot of a node for people and tests.
+type Stats struct {
+	Seq               uint64
+	State             string
+	Damage            string // why it is in quarantine; empty if it is not
+	FilterReady       bool
+	FilterKeys        uint64
+	FilterBytes       int
+	FilterFill        float64
+	FilterErrorRate   float64
+	FilterGenerations int
+	Created           time.Time
+}
+
+// Stats returns the node's state.
+func (n *Node) Stats() Stats {
+	return Stats{
+		Seq: n.Seq(), State: n.health.state(), Damage: n.health.damage(), Created: n.identity.created,
+		FilterReady: n.filter.Ready(), FilterKeys: n.filter.Keys(), FilterBytes: n.filter.Bytes(),
+		FilterFill: n.filter.Fill(), FilterErrorRate: n.filter.EstimatedErrorRate(), FilterGenerations: n.filter.Generations(),
+	}
+}

@@ -1,0 +1,242 @@
+package archive
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/verae/archive/bloom"
+	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/internal/pebblex"
+	"github.com/verae/archive/wire"
+)
+
+// helloProto is the version of the protocol that Hello announces.
+const helloProto = 1
+
+// Node is an open archive. Its methods may be called from many goroutines. None
+// of them changes or removes what is stored, and none gives access to the store.
+type Node struct {
+	cfg      Config
+	identity identity
+	boot     string
+
+	db        *pebble.DB
+	filter    *bloom.Set
+	committer *pebblex.Committer[*pending]
+	health    *health
+	metrics   *metrics
+
+	// durable is the highest sequence number whose record is on disk. Readers
+	// skip what is above it: Pebble shows records before they are.
+	durable atomic.Uint64
+	// tail belongs to the committer's goroutine.
+	tail tail
+
+	gate   sync.RWMutex // held for reading while db is used by a caller
+	closed bool         // guarded by gate
+
+	stop       context.CancelFunc // ends the goroutines in background
+	background sync.WaitGroup
+	loaded     chan struct{}
+}
+
+// tail is the end of the log.
+type tail struct {
+	seq      uint64
+	storedAt int64
+}
+
+// Open opens the archive in c.Dir. It never makes one: a volume that is not
+// mounted must not become an empty archive. The caller closes the node.
+//
+// Errors: fault.NotFound if there is no archive, fault.Conflict if it is another
+// archive or in use by a process, fault.Corrupt if what is there is not whole.
+//
+// The filter is built in the background; until then queries are answered from
+// the store. See [Node.Loaded].
+func Open(c Config) (*Node, error) {
+	c, err := c.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	h := newHealth(c.Log)
+	db, err := pebblex.Open(c.storeOptions(false, func(reason string) { h.fail(reason); c.OnFatal(reason) }, h.quarantine))
+	if err != nil {
+		return nil, openError(err)
+	}
+	n := &Node{cfg: c, db: db, boot: newBoot(), health: h, loaded: make(chan struct{})}
+	if err := n.start(); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	c.Log.Info("archive open", "seq", n.durable.Load(), "boot", n.boot)
+	return n, nil
+}
+
+// openError gives the reasons for a failed open their kinds.
+func openError(err error) error {
+	switch {
+	case errors.Is(err, pebblex.ErrMissing):
+		return fault.New(fault.NotFound, "NO_ARCHIVE",
+			"archive: there is no archive here (is the volume mounted? a new one is made by init): %w", err)
+	case errors.Is(err, pebblex.ErrInUse):
+		return fault.New(fault.Conflict, "IN_USE", "archive: %w", err)
+	case pebble.IsCorruptionError(err):
+		return fault.New(fault.Corrupt, "CORRUPT", "archive: %w", err)
+	}
+	return err
+}
+
+func newBoot() string {
+	var b [8]byte
+	rand.Read(b[:]) // never fails: crypto/rand crashes the program instead
+	return hex.EncodeToString(b[:])
+}
+
+// start recovers the end of the log and starts the goroutines.
+func (n *Node) start() error {
+	id, err := readIdentity(n.db, n.cfg)
+	if err != nil {
+		return err
+	}
+	n.identity = id
+	if n.tail, err = n.recoverTail(); err != nil {
+		return err
+	}
+	n.durable.Store(n.tail.seq)
+	params := n.cfg.Bloom
+	params.Capacity = max(params.Capacity, keysPerRecord*n.tail.seq)
+	n.filter = bloom.New(params)
+	n.metrics = newMetrics(n)
+
+	// Everything in the store now comes to the filter from this iterator, and
+	// everything later from the committer, which does not run yet.
+	rows, err := n.iterate(prefixBounds(prefixIndex))
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	n.stop = stop
+	n.background.Go(func() { n.load(ctx, rows, n.tail.seq) })
+	n.committer = pebblex.NewCommitter(pebblex.CommitterConfig[*pending]{
+		Queue: maxQueued, MaxItems: maxBatchRecords, MaxBytes: maxBatchBytes,
+		Size:   func(p *pending) int { return p.size },
+		Commit: n.commit,
+	})
+	return nil
+}
+
+// recoverTail reads the two ends of the log. That nothing is missing between
+// them is checked while the filter is built.
+func (n *Node) recoverTail() (t tail, err error) {
+	it, err := n.iterate(prefixBounds(prefixLog))
+	if err != nil {
+		return tail{}, err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	if !it.First() {
+		return tail{}, it.Error()
+	}
+	if seq, ok := logSeq(it.Key()); !ok || seq != 1 {
+		return tail{}, fault.New(fault.Corrupt, "LOG_GAP", "archive: the log begins with key %x, not with seq 1", it.Key())
+	}
+	if !it.Last() {
+		return tail{}, it.Error()
+	}
+	seq, ok := logSeq(it.Key())
+	f, err := decodeFrame(it.Value())
+	switch {
+	case !ok:
+		return tail{}, fault.New(fault.Corrupt, "LOG_GAP", "archive: the log ends with key %x", it.Key())
+	case err != nil:
+		return tail{}, fault.New(fault.Corrupt, "CORRUPT", "archive: the last record, seq %d: %w", seq, err)
+	case f.Seq != seq || f.ArchiveID != string(n.cfg.ID):
+		return tail{}, fault.New(fault.Corrupt, "CORRUPT",
+			"archive: the last record, seq %d, says it is seq %d of %q", seq, f.Seq, f.ArchiveID)
+	}
+	return tail{seq: seq, storedAt: f.StoredAt}, nil
+}
+
+// iterate returns an iterator over the keys from lower to below upper. The
+// caller closes it before the store is closed.
+func (n *Node) iterate(lower, upper []byte) (*pebble.Iterator, error) {
+	it, err := n.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return nil, fmt.Errorf("archive: iterate: %w", err)
+	}
+	return it, nil
+}
+
+// Seq returns the sequence number of the last durable record; 0 means none.
+func (n *Node) Seq() uint64 { return n.durable.Load() }
+
+// Loaded is closed when the filter has been built or has failed to be; Hello
+// tells which.
+func (n *Node) Loaded() <-chan struct{} { return n.loaded }
+
+// Hello returns what the archive announces of itself. The roster version and the
+// checkpoint are not its to know.
+func (n *Node) Hello() wire.Hello {
+	seq := n.durable.Load()
+	public, _ := n.identity.key.Public().(ed25519.PublicKey)
+	return wire.Hello{
+		Proto: helloProto, ArchiveID: n.cfg.ID, Key: base64.StdEncoding.EncodeToString(public),
+		Generation: n.identity.generation, Boot: n.boot, Seq: seq, Records: seq, State: n.health.state(),
+		Filter: wire.HelloFilter{Generations: n.filter.Generations(), Ready: n.filter.Ready()},
+	}
+}
+
+// SetState announces that the archive is wire.StateUp or wire.StateDraining. In
+// any state but up it takes no puts; it answers queries in all. What it found
+// wrong with itself is stronger: a damaged archive stays read-only.
+func (n *Node) SetState(state string) { n.health.set(state) }
+
+// Close commits what is queued, waits for queries under way and closes the
+// store. Calls that come later are refused. After a failed write the store is
+// left as it is, since nothing is known of it, and only the end of the process
+// frees it; Close then returns the failure.
+func (n *Node) Close() error {
+	n.health.set(wire.StateDraining)
+	drained := make(chan struct{})
+	go func() { n.committer.Close(); close(drained) }()
+	select {
+	case <-drained:
+	case <-n.health.dead: // the committer may never end
+	}
+	n.stop()
+	n.background.Wait()
+	n.gate.Lock()
+	defer n.gate.Unlock()
+	if n.closed {
+		return nil
+	}
+	n.closed = true
+	if err := n.health.failure(); err != nil {
+		return err
+	}
+	if err := n.db.Close(); err != nil {
+		return fmt.Errorf("archive: close: %w", err)
+	}
+	return nil
+}
+
+// enter lets a caller use the store until leave; it fails once Close has begun
+// to close it.
+func (n *Node) enter() error {
+	n.gate.RLock()
+	if n.closed {
+		n.gate.RUnlock()
+		return fault.New(fault.Transient, "CLOSED", "archive: closed")
+	}
+	return nil
+}
+
+func (n *Node) leave() { n.gate.RUnlock() }

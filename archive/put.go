@@ -1,0 +1,137 @@
+package archive
+
+import (
+	"context"
+	"errors"
+
+	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/internal/pebblex"
+	"github.com/verae/archive/wire"
+)
+
+// codeUnknown marks a put that was given up while it was being stored.
+const codeUnknown = "PUT_UNKNOWN"
+
+// rowBytes is about what an index row costs in a batch, key and value.
+const rowBytes = 160
+
+// pending is a put on its way through the committer.
+type pending struct {
+	rec      *wire.PutRecord
+	id       wire.RecordID
+	body     wire.Digest // of the body; zero if there is none
+	putID    putKey
+	hasPutID bool
+	places   []place
+	size     int
+	reply    chan outcome // takes one without blocking
+
+	seq uint64 // given by the committer
+}
+
+// outcome answers a pending put.
+type outcome struct {
+	seq       uint64
+	duplicate bool
+	err       error
+}
+
+// Put appends the record in put and returns when it is durable.
+//
+// A repetition is harmless: the same put id, or the same record under another or
+// no put id, is acknowledged as a duplicate with the sequence number of the
+// first; the same put id with another record is fault.Conflict. A put id is bound
+// by the record that it stored, not by a duplicate that it met.
+//
+// Errors: fault.Invalid names the field; fault.Transient with code FILE_MISSING
+// says that the bytes of the record's file are not here yet, with others that
+// another archive or a later try may do. After an error that is neither Invalid
+// nor Conflict, or when ctx ends, the record may have been stored or not:
+// repeat the put with the same id. Nothing is acknowledged that is not on disk.
+func (n *Node) Put(ctx context.Context, put wire.Put) (wire.PutAck, error) {
+	out := n.put(ctx, put)
+	n.metrics.put(out)
+	if out.err != nil {
+		return wire.PutAck{}, out.err
+	}
+	return wire.PutAck{
+		ArchiveID: n.cfg.ID, Generation: n.identity.generation, Boot: n.boot,
+		RecordID: put.Record.ID(), Seq: out.seq, Duplicate: out.duplicate,
+	}, nil
+}
+
+func (n *Node) put(ctx context.Context, put wire.Put) outcome {
+	if err := n.health.accepting(); err != nil {
+		return outcome{err: err}
+	}
+	p, err := n.prepare(ctx, put)
+	if err != nil {
+		return outcome{err: err}
+	}
+	switch err := n.committer.Submit(ctx, p); {
+	case errors.Is(err, pebblex.ErrClosed):
+		return outcome{err: fault.New(fault.Transient, "CLOSED", "archive: closed")}
+	case err != nil:
+		return outcome{err: fault.New(fault.Transient, "BUSY", "archive: too many records are waiting: %w", err)}
+	}
+	select {
+	case out := <-p.reply:
+		return out
+	case <-ctx.Done():
+		return outcome{err: fault.New(fault.Transient, codeUnknown, "archive: not acknowledged in time: %w", ctx.Err())}
+	case <-n.health.dead:
+		// The committer may have died with the store. What it did answer counts.
+		select {
+		case out := <-p.reply:
+			return out
+		default:
+			return outcome{err: n.health.failure()}
+		}
+	}
+}
+
+// prepare does everything for a put that needs no order: checks, hashes, and the
+// question where its file is.
+func (n *Node) prepare(ctx context.Context, put wire.Put) (*pending, error) {
+	if err := put.Check(); err != nil {
+		return nil, invalid(err)
+	}
+	rec := put.Record
+	var blocks [][digestLen]byte
+	if rec.Kind == wire.KindFile {
+		var err error
+		if blocks, err = n.blocks(ctx, rec.File); err != nil {
+			return nil, err
+		}
+	}
+	p := &pending{rec: &rec, id: rec.ID(), body: rec.BodySHA256(), reply: make(chan outcome, 1)}
+	p.putID, p.hasPutID = parsePutID(put.PutID)
+	p.places = placesOf(&rec, p.id, blocks)
+	p.size = len(rec.Body) + maxShares + rowBytes*(2+len(p.places))
+	return p, nil
+}
+
+// blocks returns the digests of the blocks of a file whose bytes are here.
+func (n *Node) blocks(ctx context.Context, f *wire.File) ([][digestLen]byte, error) {
+	missing := func(why error) error {
+		return fault.New(fault.Transient, "FILE_MISSING",
+			"archive: the bytes of file %s are not here; send them before the record: %w", f.CID, why).InField("record.file")
+	}
+	if n.cfg.Files == nil {
+		return nil, missing(errors.New("this archive keeps no files"))
+	}
+	blocks, err := n.cfg.Files.Blocks(ctx, f.SHA256, f.CID)
+	if fault.Is(err, fault.NotFound) {
+		return nil, missing(err)
+	}
+	return blocks, err
+}
+
+// invalid makes an error of package wire the sender's.
+func invalid(err error) error {
+	e := fault.New(fault.Invalid, "INVALID", "archive: %w", err)
+	if w, ok := errors.AsType[*wire.Error](err); ok {
+		return e.InField(w.Field)
+	}
+	return e
+}
