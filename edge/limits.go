@@ -12,8 +12,8 @@ import (
 // of them are per process: two servers allow twice as much.
 type Limits struct {
 	// HeaderBytes is how long the header lines of a request may be together
-	// [MAX_HEADER_BYTES]; default 32 KiB. net/http allows 4 KiB more, and
-	// answers 431 by itself.
+	// [MAX_HEADER_BYTES]; default 32 KiB. net/http allows up to 8 KiB
+	// more, and answers 431 by itself.
 	HeaderBytes int
 
 	// InFlight is how many requests of one key are worked on at a time, waits
@@ -77,13 +77,16 @@ func (l Limits) withDefaults() Limits {
 
 // Check returns an error of kind Invalid that names a limit below zero.
 func (l Limits) Check() error {
-	for name, v := range map[string]int64{
-		"MAX_HEADER_BYTES": int64(l.HeaderBytes), "MAX_REQUESTS_PER_KEY": int64(l.InFlight), "MAX_UPLOADS_PER_KEY": int64(l.Uploads),
-		"LargeBody": l.LargeBody, "HeaderTime": int64(l.HeaderTime), "BodyIdle": int64(l.BodyIdle), "BodyGrace": int64(l.BodyGrace),
-		"BodyRate": l.BodyRate, "DrainTime": int64(l.DrainTime), "WriteIdle": int64(l.WriteIdle), "KeepAlive": int64(l.KeepAlive),
+	for _, n := range []struct {
+		name  string
+		value int64
+	}{
+		{"MAX_HEADER_BYTES", int64(l.HeaderBytes)}, {"MAX_REQUESTS_PER_KEY", int64(l.InFlight)}, {"MAX_UPLOADS_PER_KEY", int64(l.Uploads)},
+		{"LargeBody", l.LargeBody}, {"HeaderTime", int64(l.HeaderTime)}, {"BodyIdle", int64(l.BodyIdle)}, {"BodyGrace", int64(l.BodyGrace)},
+		{"BodyRate", l.BodyRate}, {"DrainTime", int64(l.DrainTime)}, {"WriteIdle", int64(l.WriteIdle)}, {"KeepAlive", int64(l.KeepAlive)},
 	} {
-		if v < 0 {
-			return fault.New(fault.Invalid, "BAD_LIMIT", "edge: %s is %d; give a positive value, or 0 for the default", name, v).InField(name)
+		if n.value < 0 {
+			return fault.New(fault.Invalid, "BAD_LIMIT", "edge: %s is %d; give a positive value, or 0 for the default", n.name, n.value).InField(n.name)
 		}
 	}
 	return nil

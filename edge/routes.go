@@ -52,16 +52,21 @@ func (s *Server) routes() []route {
 func (s *Server) newMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	for _, rt := range s.routes() {
-		mux.HandleFunc(rt.path, func(w http.ResponseWriter, r *http.Request) {
-			x := w.(*exchange) // ServeHTTP made it
-			x.r, x.route = r, rt.path
-			if err := s.run(x, &rt); err != nil {
-				x.refuse(err)
-			}
-		})
+		s.handle(mux, &rt)
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { w.(*exchange).refuse(errNoRoute) })
 	return mux
+}
+
+// handle puts a route into mux, which ServeHTTP alone may call.
+func (s *Server) handle(mux *http.ServeMux, rt *route) {
+	mux.HandleFunc(rt.path, func(w http.ResponseWriter, r *http.Request) {
+		x := w.(*exchange)
+		x.r, x.route = r, rt.path
+		if err := s.run(x, rt); err != nil {
+			x.refuse(err)
+		}
+	})
 }
 
 // ServeHTTP answers one request.
