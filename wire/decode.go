@@ -2,14 +2,12 @@ package wire
 
 import (
 	"bytes"
-	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
 	"strings"
-	"sync"
 	"unicode"
 	"unicode/utf8"
 )
@@ -100,211 +98,6 @@ func locate(data []byte, sh *shape, cause error) error {
 		return err
 	}
 	return &Error{Offset: -1, Msg: cause.Error()}
-}
-
-// A form is what JSON a Go type is decoded from.
-type form uint8
-
-const (
-	formAny    form = iota // any value, not looked into
-	formObject             // struct
-	formDict               // map
-	formList               // slice or array
-	formString             // string, bytes, or a type that reads text
-	formBool
-	formInt
-	formUint
-	formFloat
-)
-
-var formNames = [...]string{"a value", "an object", "an object", "a list", "a string", "true or false", "an integer", "an integer that is not negative", "a number"}
-
-// A shape is what Decode knows of a Go type.
-type shape struct {
-	form   form
-	typ    reflect.Type      // nil for opaque values of unknown keys
-	probe  bool              // decoding a leaf of this type can fail where the scan does not
-	fields map[string]*shape // formObject: by exact name
-	folded map[string]string // formObject: folded name -> exact name
-	elem   *shape            // formList, formDict
-	hasAny bool              // an interface is somewhere inside
-}
-
-// empty returns how an empty value of the shape is written, if it is a list or
-// a map.
-func (sh *shape) empty() string {
-	switch sh.form {
-	case formList:
-		return "[]"
-	case formDict:
-		return "{}"
-	}
-	return ""
-}
-
-var (
-	opaque       = &shape{form: formAny}
-	opaqueObject = &shape{form: formDict, elem: opaque}
-
-	shapes sync.Map // reflect.Type -> *shape, complete ones only
-
-	textReader = reflect.TypeFor[encoding.TextUnmarshaler]()
-	jsonReader = reflect.TypeFor[json.Unmarshaler]()
-)
-
-func shapeOf(t reflect.Type) *shape {
-	if sh, ok := shapes.Load(t); ok {
-		return sh.(*shape)
-	}
-	seen := map[reflect.Type]*shape{}
-	sh := buildShape(t, seen)
-	for _, part := range seen {
-		sh.hasAny = sh.hasAny || part.typ != nil && part.typ.Kind() == reflect.Interface
-	}
-	shapes.Store(t, sh)
-	return sh
-}
-
-// buildShape follows the rules by which encoding/json picks a decoder.
-func buildShape(t reflect.Type, seen map[reflect.Type]*shape) *shape {
-	if sh, ok := seen[t]; ok {
-		return sh
-	}
-	sh := &shape{typ: t}
-	seen[t] = sh
-	switch {
-	case reflect.PointerTo(t).Implements(jsonReader):
-		sh.form, sh.probe = formAny, true
-		return sh
-	case reflect.PointerTo(t).Implements(textReader):
-		sh.form, sh.probe = formString, true
-		return sh
-	}
-	switch t.Kind() {
-	case reflect.Pointer:
-		elem := buildShape(t.Elem(), seen)
-		seen[t] = elem
-		return elem
-	case reflect.Struct:
-		sh.form = formObject
-		sh.fields, sh.folded = map[string]*shape{}, map[string]string{}
-		for name, f := range jsonFields(t) {
-			sh.fields[name] = buildShape(f.typ, seen)
-			if f.quoted {
-				sh.fields[name] = opaque
-			}
-			sh.folded[fold(name)] = name
-		}
-	case reflect.Map:
-		sh.form, sh.elem = formDict, buildShape(t.Elem(), seen)
-	case reflect.Slice, reflect.Array:
-		sh.form = formList
-		if t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 {
-			sh.form, sh.probe = formString, true
-			break
-		}
-		sh.elem = buildShape(t.Elem(), seen)
-	case reflect.String:
-		sh.form = formString
-	case reflect.Bool:
-		sh.form = formBool
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		sh.form, sh.probe = formInt, true
-	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
-		sh.form, sh.probe = formUint, true
-	case reflect.Float32, reflect.Float64:
-		sh.form, sh.probe = formFloat, true
-	}
-	return sh
-}
-
-// A jsonField is a field as encoding/json sees it.
-type jsonField struct {
-	typ    reflect.Type
-	tagged bool
-	quoted bool // ",string": the value stands inside a string
-}
-
-// jsonFields returns the fields by which t is decoded. Those of embedded
-// structs are promoted: the shallowest of a name wins, at one depth a single
-// tagged one; otherwise the name is known to nobody.
-func jsonFields(t reflect.Type) map[string]jsonField {
-	found, taken := map[string]jsonField{}, map[string]bool{}
-	visited := map[reflect.Type]bool{t: true}
-	for level := []reflect.Type{t}; len(level) > 0; {
-		var below []reflect.Type
-		here := map[string][]jsonField{}
-		for _, st := range level {
-			for sf := range fieldsOf(st) {
-				tag := sf.Tag.Get("json")
-				name, opts, _ := strings.Cut(tag, ",")
-				ft := sf.Type
-				if ft.Kind() == reflect.Pointer {
-					ft = ft.Elem()
-				}
-				if sf.Anonymous && name == "" && ft.Kind() == reflect.Struct {
-					if !visited[ft] {
-						visited[ft] = true
-						below = append(below, ft)
-					}
-					continue
-				}
-				if !sf.IsExported() || tag == "-" {
-					continue
-				}
-				f := jsonField{typ: sf.Type, tagged: name != "", quoted: strings.Contains(","+opts+",", ",string,")}
-				if name == "" {
-					name = sf.Name
-				}
-				here[name] = append(here[name], f)
-			}
-		}
-		for name, fs := range here {
-			if f, ok := dominant(fs); ok && !taken[name] {
-				found[name] = f
-			}
-			taken[name] = true
-		}
-		level = below
-	}
-	return found
-}
-
-// fieldsOf ranges over the direct fields of a struct type.
-func fieldsOf(t reflect.Type) func(yield func(reflect.StructField) bool) {
-	return func(yield func(reflect.StructField) bool) {
-		for i := range t.NumField() {
-			if !yield(t.Field(i)) {
-				return
-			}
-		}
-	}
-}
-
-func dominant(fs []jsonField) (f jsonField, ok bool) {
-	if len(fs) == 1 {
-		return fs[0], true
-	}
-	n := 0
-	for _, c := range fs {
-		if c.tagged {
-			f, n = c, n+1
-		}
-	}
-	return f, n == 1
-}
-
-// fold returns s with every character replaced by the smallest one that equals
-// it under Unicode simple folding, the equality by which encoding/json matches
-// names: it takes the Kelvin sign for a "k".
-func fold(s string) string {
-	return strings.Map(func(r rune) rune {
-		low := r
-		for c := unicode.SimpleFold(r); c != r; c = unicode.SimpleFold(c) {
-			low = min(low, c)
-		}
-		return low
-	}, s)
 }
 
 // A scanner walks over one JSON text beside the shape of its type.
@@ -487,11 +280,19 @@ func (s *scanner) tryLeaf(sh *shape, start int) *Error {
 	if !ok {
 		return s.fail(start, "%s", strings.TrimPrefix(cause.Error(), "json: "))
 	}
-	at := start
-	if e.Offset >= 0 && text[0] == '"' && !bytes.Contains(text, []byte(`\`)) {
-		at += 1 + e.Offset
+	located := *e
+	switch {
+	case e.Offset < 0 || sh.form == formString && bytes.Contains(text, []byte(`\`)):
+		located.Offset = start // offsets in unescaped text are none in this one
+	case sh.form == formString:
+		located.Offset = start + 1 + e.Offset
+	default:
+		located.Offset = start + e.Offset
 	}
-	return s.fail(at, "%s", e.Msg)
+	if path := s.where(); path != "" {
+		return located.in(path)
+	}
+	return &located
 }
 
 func (s *scanner) object(sh *shape, depth int) *Error {
@@ -562,10 +363,6 @@ func (s *scanner) field(sh *shape, key []byte, at int) (*shape, *Error) {
 	}
 	return unknown, nil
 }
-
-// unknown is the shape of values under unknown keys. It is apart from opaque so
-// that their depth counts from their own start.
-var unknown = &shape{form: formAny}
 
 func (s *scanner) list(sh *shape, depth int) *Error {
 	if depth > MaxDepth {

@@ -103,6 +103,7 @@ func TestDecodeRefusals(t *testing.T) {
 		{"duplicate in dict", `{"dict":{"b":1,"b":2}}`, "dict.b", 15, "twice"},
 		{"duplicate empty key", `{"":1,"":2}`, `""`, 6, "twice"},
 		{"duplicate after many", manyKeys(100) + `,"k7":0}`, "k7", len(manyKeys(100)) + 1, "twice"},
+		{"duplicate among many", manyKeys(100) + `,"k70":0}`, "k70", len(manyKeys(100)) + 1, "twice"},
 		{"case", `{"Text":"a"}`, "Text", 1, `only in case; write it exactly so`},
 		{"case beside", `{"text":"a","TEXT":"b"}`, "TEXT", 12, `"text" only in case`},
 		{"case of untagged", `{"plain":"a"}`, "plain", 1, `"Plain" only in case`},
