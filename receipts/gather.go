@@ -1,0 +1,143 @@
+package receipts
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/wire"
+)
+
+// A Gatherer runs fan-outs. Set its fields before the first use and leave them
+// alone; then it may be used from many goroutines.
+type Gatherer struct {
+	Asker  Asker
+	Roster Roster
+
+	// Wait is the absolute limit of a gathering, WAIT_ARCHIVE_MS: from the call
+	// of Gather to its return. It must be positive.
+	Wait time.Duration
+
+	// Log gets a warning for every record that was lost on the way. Nil discards.
+	Log *slog.Logger
+
+	// MaxRecords and MaxBytes replace the caps of the same name; 0 means those.
+	MaxRecords, MaxBytes int
+
+	once    sync.Once
+	metrics *metrics
+}
+
+// Gather asks every archive for the records under digest that tenant may see;
+// empty kinds mean all but the control kinds. It returns when every enrolled
+// archive has answered in full, and else when g.Wait has passed or nobody
+// listens: then the result says who is missing. With nobody enrolled nobody is
+// asked.
+//
+// The passed wait is a normal end and no error. If ctx ends first, the caller
+// left, and Gather returns the error of ctx. Errors of the Asker are returned
+// as they are.
+func (g *Gatherer) Gather(ctx context.Context, digest wire.Digest, tenant wire.TenantID, kinds []wire.Kind) (Gathered, error) {
+	if g.Wait <= 0 {
+		return Gathered{}, fault.New(fault.Internal, "", "receipts: Wait is %v; it must be positive", g.Wait)
+	}
+	start := time.Now()
+	within, cancel := context.WithDeadlineCause(ctx, start.Add(g.Wait), errPassed)
+	defer cancel()
+	out, err := g.gather(within, question{digest, tenant, kinds})
+	if err != nil && ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	g.meter().end(out, err, time.Since(start))
+	return out, err
+}
+
+// errPassed is the cause by which the wait ends, as opposed to the caller.
+var errPassed = errors.New("receipts: the wait has passed")
+
+func passed(ctx context.Context) bool { return context.Cause(ctx) == errPassed }
+
+// gather runs until ctx, which has the deadline of the wait, ends.
+func (g *Gatherer) gather(ctx context.Context, q question) (Gathered, error) {
+	expected := slices.Compact(slices.Sorted(slices.Values(g.Roster.Enrolled())))
+	run := g.begin(q, expected)
+	if len(expected) == 0 {
+		return run.result(wire.ReasonNoArchives), nil
+	}
+	query := wire.Query{
+		CorrelationID: wire.NewCorrelationID(), SHA256: q.digest, TenantID: q.tenant,
+		Kinds: append([]wire.Kind{}, q.kinds...),
+	}
+	replies, stop, err := g.Asker.Ask(ctx, query, slices.Clone(expected))
+	switch {
+	case err == nil:
+		defer stop()
+		return run.listen(ctx, replies)
+	case passed(ctx):
+		return run.result(wire.ReasonDeadline), nil
+	}
+	return Gathered{}, fmt.Errorf("receipts: ask for %s: %w", q.digest, err)
+}
+
+func (g *Gatherer) begin(q question, expected []wire.ArchiveID) *gathering {
+	run := &gathering{
+		question: q,
+		drop:     g.meter().drop,
+		log:      cmp.Or(g.Log, slog.New(slog.DiscardHandler)),
+		expected: append([]wire.ArchiveID{}, expected...),
+		answers:  make(map[wire.ArchiveID]*answer, len(expected)),
+		held: holdings{
+			maxRecords: cmp.Or(g.MaxRecords, MaxRecords),
+			maxBytes:   cmp.Or(g.MaxBytes, MaxBytes),
+			byID:       map[wire.RecordID]*Held{},
+		},
+	}
+	for _, id := range expected {
+		run.answers[id] = &answer{}
+	}
+	run.open = len(expected)
+	return run
+}
+
+// listen takes replies until all archives have answered in full, the wait has
+// passed, or the channel closes.
+func (g *gathering) listen(ctx context.Context, replies <-chan wire.Reply) (Gathered, error) {
+	for !g.whole() {
+		select {
+		case r, ok := <-replies:
+			if !ok {
+				return g.unheard(), nil
+			}
+			g.take(ctx, r)
+		case <-ctx.Done():
+			if !passed(ctx) {
+				return Gathered{}, ctx.Err()
+			}
+			// What lies there came in time, we were late to look.
+			for range len(replies) {
+				if r, ok := <-replies; ok {
+					g.take(ctx, r)
+				}
+			}
+			return g.result(wire.ReasonDeadline), nil
+		}
+	}
+	return g.result(wire.ReasonAll), nil
+}
+
+// unheard is the result when no more replies can come: because nobody listens,
+// unless somebody has answered before.
+func (g *gathering) unheard() Gathered {
+	for _, a := range g.answers {
+		if a.pages > 0 {
+			return g.result(wire.ReasonDeadline)
+		}
+	}
+	return g.result(wire.ReasonNoArchives)
+}

@@ -1,0 +1,143 @@
+package receipts
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+
+	"github.com/verae/archive/wire"
+)
+
+// MaxPages is how many pages the answer of one archive may have.
+const MaxPages = 1 << 12
+
+// A gathering is one fan-out under way. It is used by one goroutine.
+type gathering struct {
+	question
+	drop func(reason string)
+	log  *slog.Logger
+
+	expected []wire.ArchiveID // sorted
+	answers  map[wire.ArchiveID]*answer
+	open     int // answers that are not whole
+	held     holdings
+}
+
+// answer is what one archive has said so far.
+type answer struct {
+	pages int // how many there are; 0 before the first
+	seen  map[int]bool
+	holes bool // something of it was lost: it will never be whole
+	whole bool // all pages are here, without holes; kept by gathering.settle
+}
+
+// counts says whose replies are looked at: the enrolled archives'.
+func (g *gathering) counts(id wire.ArchiveID) (*answer, bool) {
+	a, ok := g.answers[id]
+	return a, ok
+}
+
+// take adds a reply, or drops and counts it.
+func (g *gathering) take(ctx context.Context, r wire.Reply) {
+	a, ok := g.counts(r.ArchiveID)
+	if !ok {
+		g.drop(dropUnlisted)
+		return
+	}
+	if reason := g.page(a, r); reason != "" {
+		g.drop(reason)
+		g.log.DebugContext(ctx, "reply dropped", "archive", r.ArchiveID, "reason", reason, "page", r.Page, "pages", r.Pages)
+		return
+	}
+	for _, record := range r.Records {
+		record, reason, hole := g.admit(record)
+		if reason != "" {
+			g.drop(reason)
+			if hole {
+				a.holes = true
+				g.log.WarnContext(ctx, "record dropped, the answer is not complete",
+					"archive", r.ArchiveID, "reason", reason, "sha256", g.digest, "record", record.ID, "kind", record.Kind)
+			}
+			continue
+		}
+		for _, id := range g.held.add(r.ArchiveID, record) {
+			g.drop(dropTooManyHeld)
+			g.answers[id].holes = true
+			g.settle(g.answers[id])
+		}
+	}
+	g.settle(a)
+}
+
+// settle renews what is known of one answer. A whole one can still get a hole
+// when a cap is reached.
+func (g *gathering) settle(a *answer) {
+	whole := len(a.seen) == a.pages && !a.holes
+	switch {
+	case whole && !a.whole:
+		g.open--
+	case !whole && a.whole:
+		g.open++
+	}
+	a.whole = whole
+}
+
+// page enters the page into a, or says why the reply is dropped as a whole.
+func (g *gathering) page(a *answer, r wire.Reply) (reason string) {
+	if r.SHA256 != g.digest {
+		return dropDigest
+	}
+	page, pages := r.Page, r.Pages
+	if page == 0 && pages == 0 {
+		page, pages = 1, 1 // a peer that knows no pages
+	}
+	switch {
+	case page < 1 || pages < page || pages > MaxPages:
+		return dropPageRange
+	case a.pages != 0 && a.pages != pages:
+		return dropPageTotal
+	case a.seen[page]:
+		return dropPageTwice
+	}
+	if a.seen == nil {
+		a.pages, a.seen = pages, map[int]bool{}
+	}
+	a.seen[page] = true
+	return ""
+}
+
+// whole reports whether every expected archive has answered in full. Nobody's
+// silence is not an answer of everybody.
+func (g *gathering) whole() bool { return len(g.expected) > 0 && g.open == 0 }
+
+func (g *gathering) missing() []wire.ArchiveID {
+	out := []wire.ArchiveID{}
+	for _, id := range g.expected {
+		if !g.answers[id].whole {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// result is what is known now; ended says why the gathering ended, if not
+// because all had answered.
+func (g *gathering) result(ended string) Gathered {
+	out := Gathered{
+		Records:  g.held.list(),
+		Expected: g.expected,
+		Missing:  g.missing(),
+		Complete: g.whole(),
+		Reason:   ended,
+	}
+	if out.Complete {
+		out.Reason = wire.ReasonAll
+	}
+	var replied []wire.ArchiveID
+	for _, held := range out.Records {
+		replied = append(replied, held.ArchiveIDs...)
+	}
+	slices.Sort(replied)
+	out.Replied = len(slices.Compact(replied))
+	return out
+}

@@ -1,0 +1,63 @@
+// Package receipts asks the archives what they hold under a digest and puts the
+// receipts of a job in order.
+//
+// [Gatherer.Gather] is the fan-out of one lookup. It has one absolute deadline,
+// ends as soon as every expected archive has answered all its pages, and says
+// honestly whether that was the case. What comes back is not believed: ids are
+// computed again, the caller's right to each record is checked again, and what
+// fails is dropped and counted.
+//
+// [Assemble] is pure: it turns what was gathered, and the seal, into the job as
+// one caller may see it. Together they keep law 7: the same records give the
+// same bytes, in whatever order and from however many archives they arrive.
+//
+// # What a bad reply does
+//
+// A reply or record that has no business in the answer (another digest, another
+// tenant's record, a kind that was not asked for, an archive that is not
+// enrolled) is ignored, and nothing the caller sees depends on it. A visible
+// record that is damaged, or does not fit into the caps, is a hole in the
+// answer: its archive then counts as missing, and the gathering goes on until
+// its deadline, because a copy of the record may still come from elsewhere but
+// the answer can no longer be called complete.
+package receipts
+
+import (
+	"context"
+
+	"github.com/verae/archive/wire"
+)
+
+// An Asker puts a query to every archive that listens.
+type Asker interface {
+	// Ask sends q and returns the channel on which replies arrive as they come,
+	// unverified, the pages of one archive in any order. Archives named in expect
+	// answer even if they have nothing. The channel is closed early if and only
+	// if nobody listens at all. Ask returns when ctx ends; the deadline of ctx is
+	// the deadline of the whole query. The caller calls stop once when it wants
+	// no more replies; after that the asker must not block on the channel.
+	Ask(ctx context.Context, q wire.Query, expect []wire.ArchiveID) (replies <-chan wire.Reply, stop func(), err error)
+}
+
+// A Roster knows the archives of which every one must be heard.
+type Roster interface {
+	// Enrolled returns the ids of all enrolled archives, alive or not. The caller
+	// may keep and change the list.
+	Enrolled() []wire.ArchiveID
+}
+
+// Held is a record and the archives that hold it.
+type Held struct {
+	Record     wire.Record      // seq is 0: it is local to an archive; storedAt is the earliest
+	ArchiveIDs []wire.ArchiveID // sorted, each once
+}
+
+// Gathered is what the archives answered. The lists are never nil.
+type Gathered struct {
+	Records  []Held           // in the order of law 7: by instant, then by id
+	Expected []wire.ArchiveID // the enrolled archives, sorted
+	Missing  []wire.ArchiveID // those of them that did not answer in full, sorted
+	Replied  int              // archives that answered with at least one record of Records
+	Complete bool             // every expected archive answered in full, and there is one
+	Reason   string           // wire.ReasonAll, ReasonDeadline or ReasonNoArchives
+}
