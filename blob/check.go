@@ -93,7 +93,8 @@ func (s *Store) checkDir(ctx context.Context, first byte) (findings []Finding, e
 	return findings, nil
 }
 
-// rootsOf returns the roots of all files whose SHA-256 begins with a byte.
+// rootsOf returns the roots of all files whose SHA-256 begins with a byte. A file
+// none of whose roots can be told has an empty list.
 func (s *Store) rootsOf(first byte) (roots map[[32]byte][]rootInfo, findings []Finding, err error) {
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{rowFile, first}, UpperBound: after(rowFile, first)})
 	if err != nil {
@@ -103,6 +104,9 @@ func (s *Store) rootsOf(first byte) (roots map[[32]byte][]rootInfo, findings []F
 	roots = make(map[[32]byte][]rootInfo)
 	for it.First(); it.Valid(); it.Next() {
 		sha256, c, size, err := parseFile(it.Key(), it.Value())
+		if roots[sha256] == nil {
+			roots[sha256] = []rootInfo{}
+		}
 		if err == nil {
 			var r rootInfo
 			if r, err = s.rootFor(sha256, c, size); err == nil {

@@ -75,8 +75,9 @@ func (s *Store) Open(id string, p Profile) error {
 	file, err := s.cfg.FS.Create(s.path(dirTemp, id), vfs.WriteCategoryUnspecified)
 	if err != nil {
 		u.gone = true
+		err = errors.Join(diskError(err), s.removeTemp(id))
 		s.unregister(u)
-		return diskError(err)
+		return err
 	}
 	u.file = vfs.NewSyncingFile(file, vfs.SyncingFileOptions{NoSyncOnClose: true, BytesPerSync: bytesPerSync})
 	u.dag = newImporter(p)
@@ -222,16 +223,17 @@ func (s *Store) drop(u *upload) {
 		return
 	}
 	u.gone = true
-	s.unregister(u)
-	if err := errors.Join(u.file.Close(), s.removeTemp(u)); err != nil {
-		// Not the caller's business; the next open empties tmp.
+	if err := errors.Join(u.file.Close(), s.removeTemp(u.id)); err != nil {
+		// Not the caller's business; Sweep and the next open try again.
 		s.cfg.Log.Warn("temporary file of an upload is left over", "upload", u.id, "err", err)
 	}
 	u.file, u.leaves, u.nodes = nil, nil, nil
+	// The id is free only now: an earlier successor's file would be removed.
+	s.unregister(u)
 }
 
-func (s *Store) removeTemp(u *upload) error {
-	if err := s.cfg.FS.Remove(s.path(dirTemp, u.id)); err != nil && !errors.Is(err, os.ErrNotExist) {
+func (s *Store) removeTemp(id string) error {
+	if err := s.cfg.FS.Remove(s.path(dirTemp, id)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	return nil
@@ -255,7 +257,7 @@ func (s *Store) Abort(id string) error {
 
 // Sweep aborts the uploads of which nothing was heard for longer than idle, and
 // returns how many there were. Uploads busy with a write or a commit are not
-// idle.
+// idle. It also removes temporary files whose removal failed before.
 func (s *Store) Sweep(idle time.Duration) (int, error) {
 	leave, err := s.enter()
 	if err != nil {
@@ -273,5 +275,23 @@ func (s *Store) Sweep(idle time.Duration) (int, error) {
 		}
 		u.mu.Unlock()
 	}
-	return swept, nil
+	return swept, s.removeLeftovers()
+}
+
+func (s *Store) removeLeftovers() error {
+	names, err := s.cfg.FS.List(s.path(dirTemp))
+	if err != nil {
+		return fmt.Errorf("blob: sweep: %w", err)
+	}
+	s.mu.Lock() // so that no upload begins under a name that is being removed
+	defer s.mu.Unlock()
+	for _, name := range names {
+		if s.uploads[name] == nil {
+			err = errors.Join(err, s.removeTemp(name))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("blob: sweep: %w", err)
+	}
+	return nil
 }
