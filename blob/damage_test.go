@@ -277,7 +277,11 @@ func TestNoFlippedBitOfTheIndexIsServed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for at := 0; at < int(info.Size()); at += step {
+		stride := step
+		if strings.HasPrefix(name, "OPTIONS") { // text about the store, not of it
+			stride = max(step, 17)
+		}
+		for at := 0; at < int(info.Size()); at += stride {
 			fs := disk.CrashClone(vfs.CrashCloneCfg{})
 			change(t, fs, path, flip(at))
 			outcome := readFlipped(t, fs, sums, data)
