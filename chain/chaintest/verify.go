@@ -86,7 +86,7 @@ func openCheckpoint(signed, verifierKey string) (head treeHead, err error) {
 	sig, prefixed := strings.CutPrefix(sig, "— "+name+" ")
 	sig, ended := strings.CutSuffix(sig, "\n")
 	raw, err := base64.StdEncoding.DecodeString(sig)
-	if !ok || !prefixed || !ended || err != nil || len(raw) != 4+ed25519.SignatureSize || !bytes.Equal(raw[:4], keyID) {
+	if !ok || !prefixed || !ended || err != nil || base64.StdEncoding.EncodeToString(raw) != sig || len(raw) != 4+ed25519.SignatureSize || !bytes.Equal(raw[:4], keyID) {
 		return head, fmt.Errorf("chaintest: the checkpoint is not signed by %s alone", name)
 	}
 	if !ed25519.Verify(key, []byte(text), raw[4:]) {

@@ -1,4 +1,4 @@
-package ledger_test
+package ledger
 
 import (
 	"crypto/sha256"
@@ -17,12 +17,17 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/verae/archive/chain"
-	"github.com/verae/archive/chain/ledger"
 	"github.com/verae/archive/internal/pebblex"
 	"github.com/verae/archive/wire"
 )
 
 var million = flag.Bool("million", false, "run the lookup benchmark on a ledger of a million leaves, too")
+
+func onDisk(b *testing.B) *Ledger {
+	cfg := Config{Dir: b.TempDir(), FS: vfs.Default}
+	initLedger(b, cfg)
+	return openLedger(b, cfg)
+}
 
 // number makes a fresh digest; the process id is not in it, since every
 // benchmark has a directory of its own.
@@ -85,7 +90,7 @@ func run(clients, n int, work func(i uint64) error) (each []time.Duration, total
 func BenchmarkRegisterWithReceipt(b *testing.B) {
 	for _, clients := range []int{1, 64, 512} {
 		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) {
-			l := open(b, ledger.Config{Dir: b.TempDir(), FS: vfs.Default})
+			l := onDisk(b)
 			bare, err := pebblex.Open(pebblex.Options{Dir: b.TempDir(), Create: true})
 			if err != nil {
 				b.Fatal(err)
@@ -165,7 +170,7 @@ func BenchmarkLookupToCertificate(b *testing.B) {
 				continue
 			}
 			b.Run(fmt.Sprintf("leaves=%d/call=%d", size, call), func(b *testing.B) {
-				l := open(b, ledger.Config{Dir: b.TempDir(), FS: vfs.Default})
+				l := onDisk(b)
 				grow(b, l, size, call)
 				var all []time.Duration
 				rng := rand.New(rand.NewPCG(1, 2))
@@ -189,7 +194,7 @@ func BenchmarkLookupToCertificate(b *testing.B) {
 
 func BenchmarkLookupMiss(b *testing.B) {
 	const size = 100_000
-	l := open(b, ledger.Config{Dir: b.TempDir(), FS: vfs.Default})
+	l := onDisk(b)
 	grow(b, l, size, 256)
 	rng := rand.New(rand.NewPCG(1, 2))
 	for b.Loop() {
@@ -200,7 +205,7 @@ func BenchmarkLookupMiss(b *testing.B) {
 }
 
 // grow registers size digests in calls of the given number of entries.
-func grow(b *testing.B, l *ledger.Ledger, size, call int) {
+func grow(b *testing.B, l *Ledger, size, call int) {
 	b.Helper()
 	_, _, err := run(4*runtime.GOMAXPROCS(0), (size+call-1)/call, func(i uint64) error {
 		var entries []chain.Entry

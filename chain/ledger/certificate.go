@@ -14,17 +14,6 @@ import (
 	"github.com/verae/archive/internal/tlogx"
 )
 
-// recentBlocks is how many of the newest blocks stay in memory with their tree
-// hashes: whoever registers asks for the certificate next. It bounds them to
-// recentBlocks * maxBlock * 64 bytes, 8 MiB.
-const recentBlocks = 64
-
-// block is a block with what its certificates are made of.
-type block struct {
-	blockRow
-	hashes []tlog.Hash // the tree hashes it stored, if they are in memory
-}
-
 // Certificate implements chain.Ledger. The proof is computed anew and verified
 // against the block's root before it leaves: a damaged hash becomes a Corrupt
 // error, not a certificate that fails in somebody's hands years later.
@@ -72,7 +61,7 @@ func (l *Ledger) blockOf(s chain.Seal) (*block, error) {
 	}
 	b := l.recent[s.BlockIndex%recentBlocks].Load()
 	if b == nil || b.index != s.BlockIndex {
-		row, err := l.readBlock(s.BlockIndex)
+		row, err := l.readBlock(l.db, s.BlockIndex)
 		if err != nil {
 			return nil, err
 		}
@@ -84,8 +73,9 @@ func (l *Ledger) blockOf(s chain.Seal) (*block, error) {
 	return b, nil
 }
 
-func (l *Ledger) readBlock(index int64) (*blockRow, error) {
-	row, closer, err := l.db.Get(numberKey(prefixBlock, index))
+// readBlock reads one block row and checks that its checkpoint is about it.
+func (l *Ledger) readBlock(db pebble.Reader, index int64) (*blockRow, error) {
+	row, closer, err := db.Get(numberKey(prefixBlock, index))
 	if errors.Is(err, pebble.ErrNotFound) {
 		return nil, damaged("block %d is missing", index)
 	}
@@ -96,21 +86,13 @@ func (l *Ledger) readBlock(index int64) (*blockRow, error) {
 	if err := errors.Join(err, closer.Close()); err != nil {
 		return nil, fault.Wrap(kindOf(err), fmt.Errorf("ledger: block %d: %w", index, err))
 	}
+	// The signature is left to Check: to verify it takes longer than all the rest
+	// of a lookup, and the crc has shown that the row is the one we wrote.
+	text := tlogx.Checkpoint{Origin: l.cfg.Origin, Size: b.size(), Root: b.root}.Text()
+	if !bytes.HasPrefix(b.checkpoint, []byte(text+"\n")) {
+		return nil, damaged("block %d has the checkpoint of something else", index)
+	}
 	return b, nil
-}
-
-// blockAt decodes the block at an iterator's position.
-func blockAt(it *pebble.Iterator) (*blockRow, error) {
-	index, err := numberOf(it.Key())
-	if err != nil {
-		return nil, err
-	}
-	row, err := it.ValueAndErr()
-	if err != nil {
-		return nil, fault.Wrap(kindOf(err), fmt.Errorf("ledger: block %d: %w", index, err))
-	}
-	b, err := decodeBlock(index, row)
-	return b, fault.Wrap(fault.Corrupt, err)
 }
 
 // hashesOf reads tree hashes that a block stored, from memory if they are there.

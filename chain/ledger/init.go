@@ -80,9 +80,6 @@ func mayInit(cfg Config) (begun bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if err := guardIsFree(cfg, begun); err != nil {
-		return false, err
-	}
 	store, err := cfg.exists(cfg.store())
 	if err != nil {
 		return false, err
@@ -90,7 +87,7 @@ func mayInit(cfg Config) (begun bool, err error) {
 	if store && !begun {
 		return false, fault.New(fault.Conflict, "LEDGER_EXISTS", "ledger: %s is there, but %s is missing; put the key file back", cfg.store(), cfg.keyFile())
 	}
-	return begun, nil
+	return begun, guardIsFree(cfg, begun)
 }
 
 // guardIsFree refuses a guard file that remembers another log. After an
