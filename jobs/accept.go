@@ -1,0 +1,417 @@
+package jobs
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/verae/archive/chain"
+	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/splitter"
+	"github.com/verae/archive/vault"
+	"github.com/verae/archive/wire"
+)
+
+// Purposes of keyed digests; see Vault.MAC.
+const (
+	purposeFingerprint = "fingerprint"
+	purposeIdempotency = "idempotency"
+)
+
+// draft is a submission before step 3.
+type draft struct {
+	submission
+	puts    [][]byte    // the bytes of every Put, in the order of parts
+	content wire.Digest // keyed digest of the request's content
+	entered bool        // the idempotency key is marked as in flight by this request
+}
+
+// draft turns a request into what step 3 makes durable. Nothing is stored yet,
+// but an idempotency key is marked as in flight: see leave.
+func (e *Engine) draft(ctx context.Context, c Caller, req *splitter.Request) (*draft, error) {
+	if err := supported(req); err != nil {
+		return nil, err
+	}
+	now := e.Now()
+	d := &draft{submission: submission{
+		ID: c.SubmissionID, Tenant: c.TenantID, Digest: req.Subject, HashedFrom: req.HashedFrom,
+		Placement: req.Placement, AttachedAt: wire.At(now), IncludeAttached: req.IncludeAttached, Status: wire.StatusPending,
+	}}
+	for _, f := range req.Files {
+		d.Files = append(d.Files, file{UploadID: f.UploadID, Size: f.Size, SHA256: f.SHA256, CID: f.CID, Uploaded: f.Archives})
+	}
+	if req.SealMetadata && req.PublicMetadata != nil {
+		d.MetadataDigest = sha256.Sum256(req.PublicMetadata)
+	}
+	if err := e.splitInto(ctx, d, req); err != nil {
+		return nil, err
+	}
+	d.UploadsDone = len(d.Files) == 0
+	d.Stored, d.Copied = len(d.Parts) == 0, len(d.Parts) == 0
+	if err := e.identify(d, c, req); err != nil {
+		return nil, err
+	}
+	return d, e.enter(d)
+}
+
+// supported refuses what a later version will do, rather than accept it and do
+// nothing.
+func supported(req *splitter.Request) error {
+	switch {
+	case req.CallbackURL != "":
+		return fault.New(fault.Invalid, "UNSUPPORTED", "callbackUrl: callbacks are not delivered by this version: leave it out and ask statusUrl").InField("callbackUrl")
+	case req.OCR, slices.ContainsFunc(req.Files, func(f splitter.File) bool { return f.OCR }):
+		return fault.New(fault.Invalid, "UNSUPPORTED", "ocr: OCR jobs are not queued by this version: leave it out").InField("ocr")
+	}
+	return nil
+}
+
+// splitInto adds the records of the request to the draft.
+func (e *Engine) splitInto(ctx context.Context, d *draft, req *splitter.Request) error {
+	seal := func(n int, kind wire.Kind, plaintext []byte) ([]byte, error) {
+		return e.Vault.Seal(ctx, vault.Context{TenantID: d.Tenant, SHA256: d.Digest, Kind: kind, SubmissionID: d.ID, Part: n}, plaintext)
+	}
+	records, err := splitter.Split(req, splitter.Stamp{SubmissionID: d.ID, TenantID: d.Tenant, AttachedAt: d.AttachedAt}, seal)
+	if err != nil {
+		return fmt.Errorf("jobs: split: %w", err)
+	}
+	version, files := e.Archives.Version(), 0
+	for i := range records {
+		r := records[i]
+		p := part{Kind: r.Kind, RecordID: r.ID(), Size: int64(len(r.Body)), SHA256: r.BodySHA256()}
+		if r.Kind == wire.KindFile {
+			files++
+			p.File, p.Name, p.Size, p.SHA256 = files, r.File.Name, r.File.Size, r.File.SHA256
+		}
+		bytes, err := wire.Encode(wire.Put{PutID: wire.NewPutID(), RosterVersion: version, Record: r})
+		if err != nil {
+			return fmt.Errorf("jobs: encode put: %w", err)
+		}
+		d.Parts, d.puts = append(d.Parts, p), append(d.puts, bytes)
+	}
+	if files != len(d.Files) {
+		return fmt.Errorf("jobs: split: %d file records for %d files", files, len(d.Files))
+	}
+	return nil
+}
+
+// identify computes what makes the request recognisable when it comes again. A
+// hash alone is never recognised by its content: it makes no record, so a
+// second one is harmless and its sender wants a submission of his own.
+func (e *Engine) identify(d *draft, c Caller, req *splitter.Request) error {
+	mac, err := e.Vault.MAC(d.Tenant, purposeFingerprint, req.Canonical())
+	if err != nil {
+		return fmt.Errorf("jobs: fingerprint: %w", err)
+	}
+	d.content = mac
+	if len(d.Parts) > 0 && e.ResubmitWindow > 0 {
+		d.Fingerprint = d.content
+	}
+	if c.IdempotencyKey == "" {
+		return nil
+	}
+	if mac, err = e.Vault.MAC(d.Tenant, purposeIdempotency, []byte(c.IdempotencyKey)); err != nil {
+		return fmt.Errorf("jobs: idempotency key: %w", err)
+	}
+	d.Idempotency = mac
+	return nil
+}
+
+// askChain asks what the chain knows of a digest, for at most LookupWait. asked
+// is false when the chain could not say.
+func (e *Engine) askChain(ctx context.Context, d wire.Digest) (seal *chain.Seal, asked bool) {
+	ctx, stop := context.WithTimeout(ctx, e.LookupWait)
+	defer stop()
+	s, found, err := e.Ledger.Lookup(ctx, d)
+	switch {
+	case err != nil:
+		e.Log.WarnContext(ctx, "the chain could not be asked; the job's id is settled later", "sha256", d, "err", err)
+		return nil, false
+	case !found:
+		return nil, true
+	}
+	return &s, true
+}
+
+// enter marks an idempotency key as being worked on, until leave. A second
+// request with the key is told so; one with other content is told that first.
+func (e *Engine) enter(d *draft) error {
+	if d.Idempotency.IsZero() {
+		return nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	content, busy := e.inFlight[d.Idempotency]
+	switch {
+	case !busy:
+		e.inFlight[d.Idempotency], d.entered = d.content, true
+		return nil
+	case content != d.content:
+		return errKeyReused
+	}
+	return errInFlight
+}
+
+func (e *Engine) leave(d *draft) {
+	if !d.entered {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.inFlight, d.Idempotency)
+}
+
+var (
+	errKeyReused = fault.New(fault.Invalid, "IDEMPOTENCY_KEY_REUSED", "Idempotency-Key: it was used for a request with other content: use a new key for a new request").InField("Idempotency-Key")
+	errInFlight  = fault.New(fault.Conflict, "IDEMPOTENCY_IN_FLIGHT", "Idempotency-Key: the first request with this key is still being worked on: ask again in a moment").InField("Idempotency-Key").After(time.Second)
+)
+
+// keep is step 3. It returns the submission that now stands for the request:
+// the draft, or the earlier one that the request joins.
+func (e *Engine) keep(ctx context.Context, d *draft, known *chain.Seal) (s *submission, joined bool, err error) {
+	err = e.store.update(ctx, func(t *tx) error {
+		first, err := e.recognise(t, d)
+		if err != nil || first != nil {
+			s, joined = first, true
+			return err
+		}
+		s = &d.submission
+		return e.write(t, d, known)
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	if !joined {
+		e.track(s)
+	}
+	return s, joined, nil
+}
+
+// recognise returns the submission that a request repeats, or nil.
+func (e *Engine) recognise(t *tx, d *draft) (*submission, error) {
+	idem, fp := idempotencyKey(d), fingerprintKey(d)
+	if !d.Idempotency.IsZero() {
+		row, err := getSeen(t, idem, e.Now().Add(-e.IdempotencyTTL))
+		if err != nil {
+			return nil, err
+		}
+		if row != nil && row.Content != d.content {
+			return nil, errKeyReused
+		}
+		if row != nil {
+			return t.submission(ref{row.Tenant, row.Submission})
+		}
+	}
+	if d.Fingerprint.IsZero() {
+		return nil, nil
+	}
+	row, err := getSeen(t, fp, e.Now().Add(-e.ResubmitWindow))
+	if err != nil || row == nil {
+		return nil, err
+	}
+	first, err := t.submission(ref{row.Tenant, row.Submission})
+	if err != nil || d.Idempotency.IsZero() {
+		return first, err
+	}
+	return first, e.writeSeen(t, idem, d, first.ID, e.IdempotencyTTL) // the new key names the first submission too
+}
+
+// getSeen returns the row of a fingerprint or idempotency key that is younger
+// than since, or nil.
+func getSeen(t *tx, key []byte, since time.Time) (*seen, error) {
+	row, ok, err := t.get(key)
+	if err != nil || !ok {
+		return nil, err
+	}
+	v, err := decodeRow[seen](key, row)
+	if err != nil || v.At <= since.Unix() {
+		return nil, err
+	}
+	return &v, nil
+}
+
+// write puts a new submission into the store: step 3.
+func (e *Engine) write(t *tx, d *draft, known *chain.Seal) error {
+	if err := reserveAll(t, &d.submission, known); err != nil {
+		return err
+	}
+	id := d.ref().key()
+	if _, taken, err := t.get(rowKey(rowSubmission, id)); err != nil || taken {
+		return errors.Join(err, fault.New(fault.Conflict, "SUBMISSION_EXISTS", "submissionId: %s is taken", d.ID))
+	}
+	for n, put := range d.puts {
+		t.set(rowKey(rowOutbox, id, ordinal(n)), frameRow(put))
+	}
+	t.set(rowKey(rowByDigest, tenantTag(d.Tenant), d.Digest[:], uuidBytes(string(d.ID))), nil)
+	t.set(rowKey(rowPending, id), nil)
+	if !d.Fingerprint.IsZero() {
+		if err := e.writeSeen(t, fingerprintKey(d), d, d.ID, e.ResubmitWindow); err != nil {
+			return err
+		}
+	}
+	if !d.Idempotency.IsZero() {
+		if err := e.writeSeen(t, idempotencyKey(d), d, d.ID, e.IdempotencyTTL); err != nil {
+			return err
+		}
+	}
+	return t.putSubmission(&d.submission)
+}
+
+func (e *Engine) writeSeen(t *tx, key []byte, d *draft, id wire.SubmissionID, keep time.Duration) error {
+	now := e.Now()
+	row, err := encodeRow(seen{Tenant: d.Tenant, Submission: id, Content: d.content, At: now.Unix()})
+	if err != nil {
+		return err
+	}
+	t.set(key, row)
+	t.set(expiryKey(now.Add(keep), key), nil)
+	return nil
+}
+
+// reserveAll gives a submission's digests their job ids. The subject's is the
+// chain's, when the chain was asked and knew one.
+func reserveAll(t *tx, s *submission, known *chain.Seal) (err error) {
+	var chains wire.JobID
+	if known != nil {
+		chains = known.JobID
+	}
+	if s.JobID, err = reserve(t, s.Digest, chains); err != nil {
+		return err
+	}
+	for i := range s.Files {
+		if s.Files[i].JobID, err = reserve(t, s.Files[i].SHA256, ""); err != nil {
+			return err
+		}
+	}
+	if !s.MetadataDigest.IsZero() {
+		s.MetadataJobID, err = reserve(t, s.MetadataDigest, "")
+	}
+	return err
+}
+
+// reserve returns the job id of a digest: known, if the chain gave it, else the
+// one given out before, else a new one. Every id returned here resolves to the
+// digest from this commit on.
+func reserve(t *tx, d wire.Digest, known wire.JobID) (wire.JobID, error) {
+	key := rowKey(rowReservation, d[:])
+	row, ok, err := t.get(key)
+	if err != nil {
+		return "", err
+	}
+	id := known
+	if ok && id == "" {
+		r, err := decodeRow[reservation](key, row)
+		if err != nil {
+			return "", err
+		}
+		return r.JobID, nil
+	}
+	if id == "" {
+		id = wire.NewJobID()
+	}
+	if !ok {
+		if row, err = encodeRow(reservation{id}); err != nil {
+			return "", err
+		}
+		t.set(key, row)
+	}
+	return id, t.alias(id, d)
+}
+
+// alias makes a job id resolve to a digest for ever.
+func (t *tx) alias(id wire.JobID, d wire.Digest) error {
+	key := rowKey(rowJob, uuidBytes(string(id)))
+	_, ok, err := t.get(key)
+	if err == nil && !ok {
+		t.set(key, frameRow(d[:]))
+	}
+	return err
+}
+
+func (t *tx) submission(id ref) (*submission, error) {
+	key := rowKey(rowSubmission, id.key())
+	row, ok, err := t.get(key)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, fault.New(fault.Corrupt, "SUBMISSION_MISSING", "jobs: a row names submission %s, which is not there", id.submission)
+	}
+	s, err := decodeRow[submission](key, row)
+	return &s, err
+}
+
+func (t *tx) putSubmission(s *submission) error {
+	row, err := encodeRow(s)
+	if err == nil {
+		t.set(rowKey(rowSubmission, s.ref().key()), row)
+	}
+	return err
+}
+
+func fingerprintKey(d *draft) []byte { return rowKey(rowFingerprint, d.Fingerprint[:]) }
+
+func idempotencyKey(d *draft) []byte {
+	return rowKey(rowIdempotency, tenantTag(d.Tenant), d.Idempotency[:])
+}
+
+// join answers a request that repeats an earlier one.
+func (e *Engine) join(ctx context.Context, s *submission, includeAttached bool) (wire.Accepted, error) {
+	if !s.Stored {
+		e.kick(s.ref()) // its sender is waiting: do not let it sit out a delay
+	}
+	s, err := e.awaitStored(ctx, s.ref())
+	if err != nil {
+		return wire.Accepted{}, err
+	}
+	return s.accepted(includeAttached), nil
+}
+
+// awaitStored waits until a submission is stored, for at most PutWait, and
+// returns its state. Files that are not stored by then are an error; metadata
+// goes on as pending.
+func (e *Engine) awaitStored(ctx context.Context, id ref) (*submission, error) {
+	changed, stop := e.hub.subscribe(id)
+	defer stop()
+	timeout := time.NewTimer(e.PutWait)
+	defer timeout.Stop()
+	for waiting := true; waiting; {
+		s, err := e.current(id)
+		switch {
+		case err != nil:
+			return nil, err
+		case s.Status == wire.StatusFailed:
+			return nil, fault.New(fault.ParseKind(s.ReasonKind), s.ReasonCode, "%s", s.Reason)
+		case s.Stored || s.ended():
+			return s, nil
+		case len(s.Files) == 0 && s.ReasonCode == codeNoArchive:
+			return s, nil
+		}
+		select {
+		case <-changed:
+		case <-timeout.C:
+			waiting = false
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-e.ctx.Done():
+			return nil, errClosed
+		}
+	}
+	s, err := e.current(id)
+	if err != nil || s.Stored || s.ended() || len(s.Files) == 0 {
+		return s, err
+	}
+	return nil, fault.New(fault.Transient, codeNoArchive,
+		"the files of submission %s are not yet on enough archives; it stays open: send the same request again to see it through", id.submission).After(retryAfter)
+}
+
+// codeNoArchive says that too few archives take records now.
+const codeNoArchive = "NO_ARCHIVE"
+
+// retryAfter is what a sender is told to wait when archives are missing.
+const retryAfter = 5 * time.Second
+
+var errClosed = fault.New(fault.Transient, "CLOSING", "jobs: the aggregator is stopping: ask again").After(time.Second)

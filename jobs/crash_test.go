@@ -1,0 +1,232 @@
+package jobs
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/internal/pebblex"
+	"github.com/verae/archive/wire"
+)
+
+// gaps are the places between the steps of Accept and of settle.
+var gaps = []string{
+	"accept.read", "accept.lookup", "accept.stored", "accept.uploads", "accept.put", "accept.answer",
+	"settle.registered", "settle.gathered", "settle.committed",
+}
+
+// crasher is a step hook that loses power at one gap.
+type crasher struct {
+	gap   string
+	world *world
+	keep  int // percent of unsynced data that survives
+
+	mu    sync.Mutex
+	left  *vfs.MemFS // what the power loss left; nil until it came
+	happy chan struct{}
+}
+
+func (c *crasher) step(name string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.left == nil && name == c.gap {
+		c.left = c.world.crash(c.keep)
+		close(c.happy)
+	}
+	if c.left != nil {
+		return errCrash // nothing more is done by a process without power
+	}
+	return nil
+}
+
+// After a crash in any gap, and the client's retry, there is one record of
+// each part, one seal and one event; nothing that was acknowledged is lost, and
+// no record is there without its submission. Where the archives lost their
+// open uploads with the power, the files are lost loudly and sent again.
+func TestCrashInAnyGap(t *testing.T) {
+	bodies := map[string]string{
+		"hash":     hashBody(digestOf("document"), attached),
+		"metadata": hashBody(digestOf("document"), metadata("1"), `"privateMetadata":{"secret":1}`, attached),
+		"files":    hashBody(digestOf("document"), metadata("1"), fileField("the file"), attached),
+	}
+	for _, gap := range gaps {
+		for kind, body := range bodies {
+			if gap == "accept.uploads" && kind != "files" || gap == "accept.put" && kind == "hash" {
+				continue // has no such step
+			}
+			for _, keep := range []int{0, 100} {
+				for _, archivesToo := range []bool{false, true} {
+					t.Run(fmt.Sprintf("%s/%s/%d/%v", gap, kind, keep, archivesToo), func(t *testing.T) {
+						crashAndRetry(t, gap, body, keep, archivesToo)
+					})
+				}
+			}
+		}
+	}
+}
+
+func crashAndRetry(t *testing.T, gap, body string, keep int, archivesToo bool) {
+	w := newWorld(t, 3, func(c *Config) { c.PutWait = 5 * time.Second })
+	c := &crasher{gap: gap, world: w, keep: keep, happy: make(chan struct{})}
+	w.engine.step = c.step
+	caller := Caller{TenantID: alice, IdempotencyKey: "one"}
+	answered := make(chan error, 1)
+	var first wire.Accepted
+	go func() {
+		var err error
+		first, err = w.submit(t.Context(), caller, body)
+		answered <- err
+	}()
+	select {
+	case <-c.happy:
+	case err := <-answered:
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-c.happy: // the gap is behind the answer
+		case <-time.After(time.Minute):
+			t.Fatalf("the gap %s was never reached", gap)
+		}
+		answered <- nil
+	case <-time.After(time.Minute):
+		t.Fatalf("the gap %s was never reached", gap)
+	}
+	w.archives.deliver(nil)
+	if err := w.engine.Close(); err != nil {
+		t.Fatal(err)
+	}
+	acknowledged := <-answered == nil
+
+	w.fs = c.left
+	if archivesToo {
+		w.archives.all((*node).restart)
+	}
+	w.open(nil)
+	checkVisible(t, w)
+	retry, err := w.submit(t.Context(), caller, body)
+	if fault.CodeOf(err) == "UPLOAD_LOST" {
+		if !archivesToo {
+			t.Fatalf("a file was lost although the archives kept it: %v", err)
+		}
+		retry, err = w.submit(t.Context(), caller, body)
+	}
+	if err != nil {
+		t.Fatalf("the retry: %v", err)
+	}
+	if acknowledged && retry.SubmissionID != first.SubmissionID {
+		t.Errorf("submission %s was acknowledged, the retry made %s", first.SubmissionID, retry.SubmissionID)
+	}
+	job := w.ended(alice, retry)
+	if job.Status != wire.StatusCompleted || !job.Complete {
+		t.Errorf("the job is %s", encode(t, job))
+	}
+	w.settled()
+	if gap == "accept.read" || gap == "accept.lookup" {
+		w.archives.all((*node).restart) // uploads that no submission names are swept when idle
+	}
+	checkOnce(t, w, retry, job)
+}
+
+// checkVisible: no record without a submission that knows it.
+func checkVisible(t *testing.T, w *world) {
+	t.Helper()
+	for id, r := range w.archives.distinct() {
+		s, err := w.engine.current(ref{r.TenantID, r.SubmissionID})
+		if err != nil {
+			t.Errorf("record %s is visible, its submission is not: %v", id, err)
+			continue
+		}
+		known := false
+		for _, p := range s.Parts {
+			known = known || p.RecordID == id
+		}
+		if !known || !s.UploadsDone {
+			t.Errorf("record %s is visible too early: known %v, uploads done %v", id, known, s.UploadsDone)
+		}
+	}
+}
+
+// checkOnce: every part once, on two archives, one seal, one event.
+func checkOnce(t *testing.T, w *world, a wire.Accepted, job wire.Job) {
+	t.Helper()
+	records := w.archives.distinct()
+	if len(records) != len(a.Parts) {
+		t.Errorf("%d records for %d parts", len(records), len(a.Parts))
+	}
+	for _, p := range a.Parts {
+		if n := w.archives.copies(p.RecordID); n < 2 {
+			t.Errorf("part %s has %d copies", p.Kind, n)
+		}
+	}
+	if events := w.announced(a.SubmissionID); len(events) != 1 || events[0].Event != wire.EventCompleted {
+		t.Errorf("the events are %s", encode(t, events))
+	}
+	if w.ledger.registers > 2 { // the subject with its side digests; once more after a crash
+		t.Errorf("%d registrations", w.ledger.registers)
+	}
+	if job.AlreadySealed == nil || *job.AlreadySealed && job.JobID == "" {
+		t.Errorf("alreadySealed is %v", job.AlreadySealed)
+	}
+	if n := w.archives.openUploads(); n != 0 {
+		t.Errorf("%d uploads are left open", n)
+	}
+}
+
+// Every write of the job store fails once, without and with being persisted.
+// The request is refused or taken; either way the retry ends it once.
+func TestStoreWriteFails(t *testing.T) {
+	var boom = errors.New("injected")
+	for n := range 6 {
+		for _, persisted := range []bool{false, true} {
+			t.Run(fmt.Sprintf("write %d persisted %v", n, persisted), func(t *testing.T) {
+				w := newWorld(t, 2, func(c *Config) { c.PutWait = time.Second })
+				w.engine.store.com.Close()
+				count := 0
+				commit := w.engine.store.commit
+				w.engine.store.com = pebblex.NewCommitter(pebblex.CommitterConfig[*update]{
+					Queue: 64, MaxItems: 64,
+					Commit: func(items []*update) {
+						count++
+						if count-1 != n {
+							commit(items)
+							return
+						}
+						if !persisted {
+							for _, u := range items {
+								u.err = boom
+								close(u.done)
+							}
+							return
+						}
+						swap := make([]*update, len(items))
+						for i, u := range items {
+							swap[i] = &update{fn: u.fn, done: make(chan struct{})}
+						}
+						commit(swap)
+						for _, u := range items {
+							u.err = boom
+							close(u.done)
+						}
+					},
+				})
+				body := hashBody(digestOf("document"), metadata("1"), fileField("the file"), attached)
+				caller := Caller{TenantID: alice, IdempotencyKey: "one"}
+				a, err := w.submit(t.Context(), caller, body)
+				for tries := 0; err != nil; tries++ {
+					if tries == 3 {
+						t.Fatalf("the retry is refused: %v", err)
+					}
+					a, err = w.submit(t.Context(), caller, body)
+				}
+				job := w.ended(alice, a)
+				w.settled()
+				checkOnce(t, w, a, job)
+			})
+		}
+	}
+}

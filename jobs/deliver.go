@@ -1,0 +1,326 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/verae/archive/chain"
+	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/wire"
+)
+
+// Bounds of one attempt to reach one archive.
+const (
+	putTimeout    = 5 * time.Second
+	commitTimeout = 60 * time.Second // a large file is synced in this time
+	copyTimeout   = 10 * time.Minute
+	copyGrace     = 250 * time.Millisecond // further copies are waited for this long once there are enough
+	maxPuts       = 16                     // puts of one submission under way at a time
+)
+
+// deliver is step 4 of Accept, from the stored copy alone, so that it may be
+// repeated: it commits the uploads, then puts the records. It returns nil when
+// the submission is stored, or has failed for good.
+func (e *Engine) deliver(ctx context.Context, s *submission) error {
+	if !s.UploadsDone {
+		if err := e.commitUploads(ctx, s); err != nil || s.ended() {
+			return err
+		}
+		if err := e.at("accept.uploads"); err != nil {
+			return err
+		}
+	}
+	puts, err := e.outbox(s)
+	if err != nil {
+		return err
+	}
+	err = e.putAll(ctx, s, puts)
+	s.Stored = s.copies() >= e.PutMinCopies
+	s.Copied = s.copies() >= e.target()
+	if s.Stored {
+		s.cleared()
+		return nil
+	}
+	return errors.Join(cmpErr(err, shortage(len(e.Archives.Rank(s.Placement)), e.PutMinCopies)), e.sealEarly(ctx, s))
+}
+
+// target is how many copies a record shall have.
+func (e *Engine) target() int {
+	return max(e.PutMinCopies, min(e.PutCopies, len(e.Archives.Enrolled())))
+}
+
+func shortage(have, need int) error {
+	return fault.New(fault.Transient, codeNoArchive, "archives: %d take records now and %d are needed: the records wait", have, need).After(retryAfter)
+}
+
+// commitUploads commits every file at the archives that have its bytes, and
+// makes durable that this was done: no record is put before. A file that no
+// archive knows any more ends the submission.
+func (e *Engine) commitUploads(ctx context.Context, s *submission) error {
+	for i := range s.Files {
+		if err := e.commitUpload(ctx, &s.Files[i]); err != nil {
+			return err
+		}
+		if len(s.Files[i].Committed) > 0 {
+			continue
+		}
+		if len(s.Files[i].Lost) == len(s.Files[i].Uploaded) || e.uploadsExpired(s) {
+			return e.fail(ctx, s, fault.New(fault.Transient, "UPLOAD_LOST",
+				"files: the archives lost the bytes of file %d before they were kept: send the request again", i+1))
+		}
+		return fault.New(fault.Transient, codeNoArchive, "archives: none that has the bytes of file %d can be reached: it waits", i+1)
+	}
+	s.UploadsDone = true
+	return e.save(ctx, s)
+}
+
+// uploadsExpired reports whether no archive can still have an open upload of
+// the submission.
+func (e *Engine) uploadsExpired(s *submission) bool {
+	since := e.started
+	if at, ok := s.AttachedAt.Instant(); ok && at.After(since) {
+		since = at
+	}
+	return e.Now().Sub(since) > e.UploadIdle
+}
+
+// commitUpload asks every archive that has the bytes of f to keep them.
+func (e *Engine) commitUpload(ctx context.Context, f *file) error {
+	ctx, stop := context.WithTimeout(ctx, commitTimeout)
+	defer stop()
+	var mu sync.Mutex // guards f
+	var wg sync.WaitGroup
+	for _, id := range f.Uploaded {
+		if slices.Contains(f.Committed, id) {
+			continue
+		}
+		wg.Go(func() {
+			err := e.Archives.CommitUpload(ctx, id, f.UploadID, f.commit())
+			mu.Lock()
+			defer mu.Unlock()
+			switch fault.KindOf(err) {
+			case fault.Invalid, fault.Conflict, fault.NotFound:
+				f.Lost = addArchive(f.Lost, id)
+			default:
+				if err == nil {
+					f.Committed = addArchive(f.Committed, id)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return nil
+}
+
+// outbox returns the stored puts of a submission, by part. A part whose row
+// has left the outbox has all its copies.
+func (e *Engine) outbox(s *submission) (map[int]wire.Put, error) {
+	puts := map[int]wire.Put{}
+	id := s.ref().key()
+	err := e.store.view(func(r pebble.Reader) error {
+		for n := range s.Parts {
+			key := rowKey(rowOutbox, id, ordinal(n))
+			row, ok, err := getRow(r, key)
+			if err != nil || !ok {
+				return err
+			}
+			bytes, err := openRow(key, row)
+			if err != nil {
+				return err
+			}
+			if puts[n], err = wire.Decode[wire.Put](bytes); err != nil {
+				return fault.New(fault.Corrupt, "OUTBOX", "jobs: outbox row %x: %w", key, err)
+			}
+		}
+		return nil
+	})
+	return puts, err
+}
+
+// delivery is the outcome of one put at one archive.
+type delivery struct {
+	part int
+	id   wire.ArchiveID
+	err  error
+}
+
+// putAll puts every part that lacks copies, to as many archives as it lacks,
+// the next in rank taking the place of one that fails. Acknowledgements are
+// noted in s. It returns early once every part has enough copies and the rest
+// takes its time.
+func (e *Engine) putAll(ctx context.Context, s *submission, puts map[int]wire.Put) error {
+	ctx, stop := context.WithCancel(ctx)
+	results, free := make(chan delivery), make(chan struct{}, maxPuts)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop()
+	waiting := make([][]wire.ArchiveID, len(s.Parts)) // archives not tried yet, by part
+	out := 0
+	send := func(n int) {
+		put, ok := puts[n]
+		if !ok || len(waiting[n]) == 0 {
+			return
+		}
+		id := waiting[n][0]
+		waiting[n] = waiting[n][1:]
+		out++
+		wg.Go(func() {
+			err := e.putOne(ctx, free, id, put)
+			select {
+			case results <- delivery{n, id, err}:
+			case <-ctx.Done():
+			}
+		})
+	}
+	for n := range s.Parts {
+		waiting[n] = e.candidates(s, &s.Parts[n])
+		for range e.target() - len(s.Parts[n].Acks) {
+			send(n)
+		}
+	}
+	var grace <-chan time.Time
+	var failure error
+	for out > 0 {
+		select {
+		case d := <-results:
+			out--
+			if d.err == nil {
+				s.Parts[d.part].Acks = addArchive(s.Parts[d.part].Acks, d.id)
+			} else {
+				failure = d.err
+				send(d.part)
+			}
+		case <-grace:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if grace == nil && s.copies() >= e.PutMinCopies {
+			grace = time.After(copyGrace)
+		}
+	}
+	return failure
+}
+
+// putOne puts one record at one archive and checks the answer.
+func (e *Engine) putOne(ctx context.Context, free chan struct{}, id wire.ArchiveID, p wire.Put) error {
+	select {
+	case free <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-free }()
+	ctx, stop := context.WithTimeout(ctx, putTimeout)
+	defer stop()
+	ack, err := e.Archives.Put(ctx, id, p)
+	if err != nil {
+		e.metrics.putFailures.Inc()
+		return err
+	}
+	if ack.RecordID != p.Record.ID() {
+		return fault.New(fault.Corrupt, "WRONG_ACK", "jobs: archive %s acknowledged record %s for %s", id, ack.RecordID, p.Record.ID())
+	}
+	return nil
+}
+
+// candidates are the archives that may still take a part, best first. A file's
+// record goes only where the file is; the other records of a submission follow
+// its files.
+func (e *Engine) candidates(s *submission, p *part) []wire.ArchiveID {
+	var list []wire.ArchiveID
+	if p.File > 0 {
+		list = slices.Clone(s.Files[p.File-1].Committed)
+	} else {
+		for _, f := range s.Files {
+			list = append(list, f.Committed...)
+		}
+		list = append(list, e.Archives.Rank(s.Placement)...)
+	}
+	seen := map[wire.ArchiveID]bool{}
+	return slices.DeleteFunc(list, func(id wire.ArchiveID) bool {
+		dup := seen[id] || slices.Contains(p.Acks, id)
+		seen[id] = true
+		return dup
+	})
+}
+
+// sealEarly registers the digests of a submission whose metadata has to wait
+// for archives: the seal does not wait with it. A submission with files is not
+// sealed before its files are safe, for they may still be lost.
+func (e *Engine) sealEarly(ctx context.Context, s *submission) error {
+	if s.Sealed || len(s.Files) > 0 {
+		return nil
+	}
+	seals, err := chain.SealOnce(ctx, e.Ledger, entries(s))
+	if err != nil {
+		return err
+	}
+	return e.sealed(ctx, s, seals)
+}
+
+// heal brings a stored submission to its full number of copies: files first,
+// for a file's record is put only where the file is. Then its bytes leave the
+// outbox.
+func (e *Engine) heal(ctx context.Context, s *submission) error {
+	if err := e.copyFiles(ctx, s); err != nil {
+		return err
+	}
+	puts, err := e.outbox(s)
+	if err != nil {
+		return err
+	}
+	err = e.putAll(ctx, s, puts)
+	s.Copied = s.copies() >= e.target()
+	if !s.Copied {
+		return cmpErr(err, shortage(len(e.Archives.Rank(s.Placement)), e.target()))
+	}
+	if err := e.save(ctx, s); err != nil {
+		return err
+	}
+	e.publish(s)
+	return nil
+}
+
+// copyFiles copies every file that rests on too few archives to the next ones
+// in rank.
+func (e *Engine) copyFiles(ctx context.Context, s *submission) error {
+	ctx, stop := context.WithTimeout(ctx, copyTimeout)
+	defer stop()
+	for i := range s.Files {
+		f := &s.Files[i]
+		for _, to := range e.Archives.Rank(s.Placement) {
+			if len(f.Committed) >= e.target() {
+				break
+			}
+			if slices.Contains(f.Committed, to) {
+				continue
+			}
+			if err := e.copyFile(ctx, s, f, to); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (e *Engine) copyFile(ctx context.Context, s *submission, f *file, to wire.ArchiveID) (err error) {
+	for _, from := range f.Committed {
+		if err = e.Archives.Copy(ctx, from, to, s.Tenant, f.commit()); err == nil {
+			f.Committed = addArchive(f.Committed, to)
+			return nil
+		}
+	}
+	return err
+}
+
+// cmpErr returns the first error, or the second if there is none.
+func cmpErr(first, second error) error {
+	if first != nil {
+		return first
+	}
+	return second
+}

@@ -1,0 +1,91 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/receipts"
+	"github.com/verae/archive/wire"
+)
+
+// Body is the exact content of a record.
+type Body struct {
+	Kind        wire.Kind
+	ContentType string
+	Bytes       []byte
+	SHA256      wire.Digest
+}
+
+// File is a file that a tenant may read, and where it is.
+type File struct {
+	wire.File
+	ArchiveIDs []wire.ArchiveID
+}
+
+// Record returns the exact bytes of a record. Private metadata is opened for
+// its tenant, or given as it is stored when sealed is set. What is not there
+// and what is not the caller's look the same: NotFound.
+func (e *Engine) Record(ctx context.Context, tenant wire.TenantID, id wire.RecordID, sealed bool) (Body, error) {
+	missing := fault.New(fault.NotFound, "RECORD_NOT_FOUND", "id: there is no such record for this key's tenant")
+	held, err := e.one(ctx, tenant, wire.Digest(id), missing, func(r *wire.Record) bool { return r.ID == id })
+	if err != nil {
+		return Body{}, err
+	}
+	r := held.Record
+	if r.Kind == wire.KindFile {
+		return Body{}, fault.New(fault.NotFound, "RECORD_IS_FILE", "id: the record describes a file: its bytes are at /zapier/v1/files/%s", id)
+	}
+	if len(r.Body) == 0 && r.BodySHA256 != (wire.PutRecord{}).BodySHA256() {
+		return Body{}, missing // shared as a proof only
+	}
+	if r.Kind != wire.KindPrivateMetadata || sealed {
+		return Body{r.Kind, r.ContentType, r.Body, r.BodySHA256}, nil
+	}
+	plaintext, err := e.opener(ctx, tenant)(r)
+	if err != nil {
+		return Body{}, fmt.Errorf("jobs: record %s: %w", id, err)
+	}
+	return Body{r.Kind, "application/json", plaintext, (wire.PutRecord{Body: plaintext}).BodySHA256()}, nil
+}
+
+// File returns the file that a record describes.
+func (e *Engine) File(ctx context.Context, tenant wire.TenantID, id wire.RecordID) (File, error) {
+	missing := fault.New(fault.NotFound, "FILE_NOT_FOUND", "id: there is no such file for this key's tenant")
+	return e.file(ctx, tenant, wire.Digest(id), missing, func(r *wire.Record) bool { return r.ID == id })
+}
+
+// FileByCID returns a file by its CID; digest is the CID's own.
+func (e *Engine) FileByCID(ctx context.Context, tenant wire.TenantID, cid string, digest wire.Digest) (File, error) {
+	missing := fault.New(fault.NotFound, "CID_NOT_FOUND", "cid: there is no such file for this key's tenant")
+	return e.file(ctx, tenant, digest, missing, func(r *wire.Record) bool { return r.File != nil && r.File.CID == cid })
+}
+
+func (e *Engine) file(ctx context.Context, tenant wire.TenantID, key wire.Digest, missing *fault.Error, match func(*wire.Record) bool) (File, error) {
+	held, err := e.one(ctx, tenant, key, missing, func(r *wire.Record) bool { return r.Kind == wire.KindFile && r.File != nil && match(r) })
+	if err != nil {
+		return File{}, err
+	}
+	f := File{*held.Record.File, held.ArchiveIDs}
+	f.ID = held.Record.ID
+	return f, nil
+}
+
+// one returns the first record under key that matches. It says that there is
+// none only when every archive was heard.
+func (e *Engine) one(ctx context.Context, tenant wire.TenantID, key wire.Digest, missing *fault.Error, match func(*wire.Record) bool) (receipts.Held, error) {
+	found, err := e.Gatherer.Gather(ctx, key, tenant, nil)
+	if err != nil {
+		return receipts.Held{}, err
+	}
+	for _, held := range found.Records {
+		if match(&held.Record) {
+			return held, nil
+		}
+	}
+	if !found.Complete && len(found.Expected) > 0 {
+		return receipts.Held{}, fault.New(fault.Transient, "ARCHIVES_MISSING",
+			"archives: %d of %d did not answer and may have it: ask again", len(found.Missing), len(found.Expected)).After(retryAfter)
+	}
+	return receipts.Held{}, missing
+}

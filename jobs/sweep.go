@@ -1,0 +1,106 @@
+package jobs
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// Rhythm of the engine's housekeeping.
+const (
+	sweepEvery   = 5 * time.Second // events that could not be announced are tried again
+	expireEvery  = time.Minute     // rows whose time has passed are removed
+	expireAtOnce = 1000            // of them in one commit
+)
+
+func expiryKey(at time.Time, key []byte) []byte {
+	return rowKey(rowExpiry, binary.BigEndian.AppendUint64(nil, uint64(at.Unix())), key)
+}
+
+// sweep announces what was not announced, and forgets what has expired, until
+// the engine closes.
+func (e *Engine) sweep() {
+	announce, expire := time.NewTicker(sweepEvery), time.NewTicker(expireEvery)
+	defer announce.Stop()
+	defer expire.Stop()
+	for {
+		select {
+		case <-announce.C:
+			e.announceAgain()
+		case <-expire.C:
+			for more := true; more; {
+				var err error
+				if more, err = e.expire(e.ctx); err != nil && e.ctx.Err() == nil {
+					e.Log.Warn("expired keys could not be removed", "err", err)
+				}
+			}
+		case <-e.ctx.Done():
+			return
+		}
+	}
+}
+
+// announceAgain announces every event that is not known to be announced.
+func (e *Engine) announceAgain() {
+	var keys [][]byte
+	err := e.store.view(func(r pebble.Reader) error {
+		return scan(r, []byte{rowUnannounced}, func(key, _ []byte) (bool, error) {
+			keys = append(keys, key[1:])
+			return true, nil
+		})
+	})
+	if err != nil {
+		e.Log.Warn("events can not be read", "err", err)
+	}
+	for _, key := range keys {
+		e.announce(key)
+	}
+}
+
+// expire removes some rows whose time has passed, and reports whether there may
+// be more. A row that was written anew has a later entry of its own.
+func (e *Engine) expire(ctx context.Context) (more bool, err error) {
+	var due [][]byte
+	end := expiryKey(e.Now(), nil)
+	err = e.store.view(func(r pebble.Reader) error {
+		return scan(r, []byte{rowExpiry}, func(key, _ []byte) (bool, error) {
+			if bytes.Compare(key, end) >= 0 || len(due) == expireAtOnce {
+				return false, nil
+			}
+			due = append(due, key)
+			return true, nil
+		})
+	})
+	if err != nil || len(due) == 0 {
+		return false, err
+	}
+	err = e.store.update(ctx, func(t *tx) error {
+		for _, x := range due {
+			if err := e.expireRow(t, x[1+8:]); err != nil {
+				return err
+			}
+			t.del(x)
+		}
+		return nil
+	})
+	return err == nil && len(due) == expireAtOnce, err
+}
+
+func (e *Engine) expireRow(t *tx, key []byte) error {
+	keep := e.IdempotencyTTL
+	if key[0] == rowFingerprint {
+		keep = e.ResubmitWindow
+	}
+	row, ok, err := t.get(key)
+	if err != nil || !ok {
+		return err
+	}
+	v, err := decodeRow[seen](key, row)
+	if err == nil && v.At <= e.Now().Add(-keep).Unix() {
+		t.del(key)
+	}
+	return err
+}

@@ -1,0 +1,237 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/wire"
+)
+
+// Delays between passes over a submission.
+const (
+	firstRetry = 250 * time.Millisecond // doubled after every failed pass
+	lastRetry  = 30 * time.Second       // and not beyond this
+	safetyNet  = 2 * time.Second        // a watch that did not come by then is not waited for
+)
+
+// task is a submission that still needs work. One pass runs at a time.
+type task struct {
+	state    *submission // newest state; exchanged, never changed, under Engine.mu; nil until read
+	running  bool
+	again    bool // another pass was asked for while one ran
+	failures int  // passes that failed in a row; owned by the running pass
+	timer    *time.Timer
+}
+
+func (t *task) stop() {
+	if t.timer != nil {
+		t.timer.Stop()
+	}
+}
+
+// track makes a new submission known to the engine. Its first pass starts at
+// once if there are records to put; else the watch is all it needs.
+func (e *Engine) track(s *submission) {
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return
+	}
+	e.open[s.ref()] = &task{state: s.clone()}
+	e.mu.Unlock()
+	if s.Stored && e.publishWatch(s) {
+		e.later(s.ref(), safetyNet)
+		return
+	}
+	e.kick(s.ref())
+}
+
+// publishWatch asks the poller to settle a submission. The store remembers it
+// should the message be lost. It reports whether the message is under way.
+func (e *Engine) publishWatch(s *submission) bool {
+	err := e.Announce.PublishWatch(wire.Watch{
+		JobID: s.JobID, SubmissionID: s.ID, SHA256: s.Digest, TenantID: s.Tenant, IncludeAttached: s.IncludeAttached,
+	})
+	if err != nil {
+		e.Log.Warn("the watch could not be published; the submission is settled without it", "submission", s.ID, "err", err)
+	}
+	return err == nil
+}
+
+// later plans a pass, unless one is running or planned earlier.
+func (e *Engine) later(id ref, delay time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if t := e.open[id]; t != nil && !t.running && !e.closed {
+		t.stop()
+		t.timer = time.AfterFunc(delay, func() { e.kick(id) })
+	}
+}
+
+// kick runs a pass over a submission soon. A kick during a pass makes it run
+// once more.
+func (e *Engine) kick(id ref) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return
+	}
+	t := e.open[id]
+	if t == nil {
+		t = &task{}
+		e.open[id] = t
+	}
+	t.stop()
+	if t.running {
+		t.again = true
+		return
+	}
+	t.running = true
+	e.wg.Go(func() { e.run(id, t) })
+}
+
+// Nudge tries every open submission again, soon. It is called when archives
+// come back.
+func (e *Engine) Nudge() {
+	e.mu.Lock()
+	ids := make([]ref, 0, len(e.open))
+	for id := range e.open {
+		ids = append(ids, id)
+	}
+	e.mu.Unlock()
+	for _, id := range ids {
+		e.kick(id)
+	}
+}
+
+// run makes passes until none is asked for, and plans the next.
+func (e *Engine) run(id ref, t *task) {
+	for {
+		select {
+		case e.slots <- struct{}{}:
+		case <-e.ctx.Done():
+			return
+		}
+		delay, done := e.pass(e.ctx, id, t)
+		<-e.slots
+
+		e.mu.Lock()
+		if t.again && !e.closed {
+			t.again = false
+			e.mu.Unlock()
+			continue
+		}
+		t.running = false
+		switch {
+		case done:
+			delete(e.open, id)
+		case !e.closed:
+			t.timer = time.AfterFunc(delay, func() { e.kick(id) })
+		}
+		e.mu.Unlock()
+		return
+	}
+}
+
+// pass does the next thing that a submission needs. It returns when to come
+// back, or done when nothing is left to do.
+func (e *Engine) pass(ctx context.Context, id ref, t *task) (delay time.Duration, done bool) {
+	s, err := e.current(id)
+	if fault.Is(err, fault.NotFound) {
+		return 0, true // asked for by a watch, but never stored
+	}
+	if err != nil {
+		e.Log.ErrorContext(ctx, "a submission can not be read", "submission", id.submission, "err", err)
+		return lastRetry, false
+	}
+	delay, err = e.advance(ctx, s)
+	switch {
+	case errors.Is(err, errCrash):
+		return 0, true
+	case err == nil:
+		t.failures = 0
+	case ctx.Err() == nil:
+		delay = e.failed(ctx, s, t, err)
+	}
+	return delay, s.idle()
+}
+
+// advance moves a submission one step on and publishes its new state. It
+// returns how long nothing needs to be done.
+func (e *Engine) advance(ctx context.Context, s *submission) (time.Duration, error) {
+	switch {
+	case s.idle():
+		return 0, nil
+	case s.ended():
+		return 0, e.heal(ctx, s)
+	case s.Stored:
+		return 0, e.settle(ctx, s)
+	}
+	if err := e.deliver(ctx, s); err != nil {
+		return 0, err
+	}
+	if err := e.at("accept.put"); err != nil {
+		return 0, err
+	}
+	defer e.publish(s)
+	if !s.ended() && e.publishWatch(s) {
+		return safetyNet, nil
+	}
+	return 0, nil
+}
+
+// current returns the newest state of a submission, as a copy.
+func (e *Engine) current(id ref) (*submission, error) {
+	e.mu.Lock()
+	if t := e.open[id]; t != nil && t.state != nil {
+		defer e.mu.Unlock()
+		return t.state.clone(), nil
+	}
+	e.mu.Unlock()
+	return e.load(id)
+}
+
+// publish makes a state the newest and wakes who waits for it. The caller must
+// be the pass that works on the submission.
+func (e *Engine) publish(s *submission) {
+	e.mu.Lock()
+	if t := e.open[s.ref()]; t != nil {
+		t.state = s.clone()
+	}
+	e.mu.Unlock()
+	e.hub.ping(s.ref())
+}
+
+// failed notes why a pass failed and returns when to try again.
+func (e *Engine) failed(ctx context.Context, s *submission, t *task, err error) time.Duration {
+	t.failures++
+	delay := max(backoff(t.failures), fault.RetryAfter(err))
+	s.retryAt(e.Now(), delay, fault.CodeOf(err), fault.KindOf(err).String(), reason(err))
+	e.metrics.retries.Inc()
+	if t.failures&(t.failures-1) == 0 { // 1, 2, 4, 8, ...
+		e.Log.WarnContext(ctx, "a submission is tried again", "submission", s.ID, "attempt", t.failures, "in", delay, "err", err)
+	}
+	e.publish(s)
+	return delay
+}
+
+// reason is what a tenant is told about a failed attempt.
+func reason(err error) string {
+	switch fault.KindOf(err) {
+	case fault.Internal, fault.Corrupt:
+		return "an internal error; it is tried again"
+	}
+	return err.Error()
+}
+
+// backoff is the delay before attempt n+1, with up to a fifth of jitter.
+func backoff(n int) time.Duration {
+	d := lastRetry
+	if n < 10 {
+		d = min(firstRetry<<(n-1), lastRetry)
+	}
+	return d - rand.N(d/5)
+}
