@@ -1,0 +1,143 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+
+	"github.com/verae/archive/wire"
+)
+
+// print prints v as one line of JSON, or calls text.
+func (s *session) print(v any, text func()) error {
+	if !s.json {
+		text()
+		return nil
+	}
+	line, err := json.Marshal(v)
+	if err == nil {
+		_, err = fmt.Fprintf(s.stdout, "%s\n", line)
+	}
+	return err
+}
+
+func (s *session) line(fields ...any) {
+	text := make([]string, len(fields))
+	for i, f := range fields {
+		text[i] = fmt.Sprint(f)
+	}
+	fmt.Fprintln(s.stdout, strings.Join(text, "  "))
+}
+
+// job prints a job for people: the seal, what is attached, and which archives
+// said so.
+func (s *session) job(name string, job *wire.Job) {
+	s.line(job.Status, job.SHA256, name)
+	for _, r := range job.Receipts {
+		switch r.Kind {
+		case wire.ReceiptSeal:
+			again := ""
+			if job.AlreadySealed != nil && *job.AlreadySealed {
+				again = " (was sealed before)"
+			}
+			s.line("  sealed  ", r.Timestamp, fmt.Sprintf("block %d leaf %d of %s%s", *r.BlockIndex, *r.LeafIndex, r.Chain, again))
+		case wire.ReceiptMetadataAttach:
+			s.line("  metadata", r.AttachedAt, "on "+archiveList(r.ArchiveIDs), metadataText(r))
+		default:
+			s.line("  "+r.Kind, r.AttachedAt, "on "+archiveList(r.ArchiveIDs), r.ContentType)
+		}
+	}
+	for _, f := range job.Files {
+		s.line("  file    ", f.AttachedAt, "on "+archiveList(f.ArchiveIDs), f.CID, f.Size, "bytes", f.Name)
+	}
+	if job.ArchivesQueried {
+		s.line("  archives", archiveStates(job))
+	}
+}
+
+func archiveList(ids []wire.ArchiveID) string {
+	text := make([]string, len(ids))
+	for i, id := range ids {
+		text[i] = string(id)
+	}
+	return strings.Join(text, ", ")
+}
+
+func metadataText(r wire.Receipt) string {
+	var parts []string
+	if r.PublicMetadata != nil {
+		parts = append(parts, "public "+string(r.PublicMetadata))
+	}
+	if r.PrivateMetadata != nil {
+		parts = append(parts, "private "+string(r.PrivateMetadata))
+	}
+	return strings.Join(parts, "  ")
+}
+
+// archiveStates says of every enrolled archive whether it has records, has
+// none, or did not answer.
+func archiveStates(job *wire.Job) string {
+	has := map[wire.ArchiveID]bool{}
+	for _, r := range job.Receipts {
+		for _, id := range r.ArchiveIDs {
+			has[id] = true
+		}
+	}
+	for _, f := range job.Files {
+		for _, id := range f.ArchiveIDs {
+			has[id] = true
+		}
+	}
+	missing := map[wire.ArchiveID]bool{}
+	for _, id := range job.ArchivesMissing {
+		missing[id] = true
+	}
+	var parts []string
+	for _, id := range job.ArchivesExpected {
+		state := "no records"
+		switch {
+		case has[id]:
+			state = "has records"
+		case missing[id]:
+			state = "did not answer"
+		}
+		parts = append(parts, string(id)+" "+state)
+	}
+	if !job.Complete {
+		parts = append(parts, "the answer is not complete ("+job.CompleteReason+")")
+	}
+	return strings.Join(parts, ", ")
+}
+
+// progress opens a file whose reads move a bar on a terminal.
+func (s *session) progress(path string) (io.ReadCloser, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return reader{io.TeeReader(f, s.bar(path, info.Size())), f}, nil
+}
+
+// bar is a progress bar on standard error if that is a terminal.
+func (s *session) bar(name string, size int64) io.Writer {
+	f, ok := s.stderr.(*os.File)
+	if s.json || !ok || !term.IsTerminal(int(f.Fd())) {
+		return io.Discard
+	}
+	return progressbar.NewOptions64(size, progressbar.OptionSetWriter(s.stderr), progressbar.OptionShowBytes(true),
+		progressbar.OptionSetDescription(name), progressbar.OptionClearOnFinish())
+}
+
+type reader struct {
+	io.Reader
+	io.Closer
+}

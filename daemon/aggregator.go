@@ -1,0 +1,182 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/verae/archive/chain/ledger"
+	"github.com/verae/archive/edge"
+	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/internal/serve"
+	"github.com/verae/archive/jobs"
+	"github.com/verae/archive/splitter"
+	"github.com/verae/archive/vault"
+)
+
+// Aggregator is the configuration of an aggregator.
+type Aggregator struct {
+	Common `embed:""`
+
+	HTTPAddr   string `name:"http-addr" env:"HTTP_ADDR" default:"127.0.0.1:8080" help:"host:port of the HTTP API. Port 0 takes a free one and logs it."`
+	NATSListen string `name:"nats-listen" env:"NATS_LISTEN" default:"127.0.0.1:4222" help:"host:port of the embedded NATS server, which runs when NATS_URL is empty. Port 0 takes a free one."`
+
+	APIKeysFile string `name:"api-keys-file" env:"API_KEYS_FILE" help:"File of API keys, kept by verae keys; empty: keys.json in the data directory."`
+	VaultDir    string `env:"VAULT_DIR" help:"Directory of the tenants' keys; empty: vault in the data directory. Whoever has it and the records can read private metadata; whoever loses it never can again."`
+
+	Chain     string `env:"CHAIN" enum:"ledger" default:"ledger" help:"Which chain seals: the embedded ledger."`
+	LogOrigin string `env:"LOG_ORIGIN" default:"verae.local/ledger" help:"Name of the embedded ledger's log, part of every certificate; fixed when the ledger is made."`
+	Enrol     string `env:"ENROL" enum:"auto,open,closed" default:"auto" help:"open enrols every archive that says hello, closed none that is not listed; auto is open on the embedded loopback server, else closed."`
+	EnrolKeys string `env:"ENROL_KEYS" help:"Ed25519 public keys, in standard base64 and separated by commas, of archives that may enrol."`
+
+	WaitArchive int `name:"wait-archive-ms" env:"WAIT_ARCHIVE_MS" default:"1500" help:"Milliseconds that a query waits for archives, at most."`
+	WaitJob     int `name:"wait-job-ms" env:"WAIT_JOB_MS" default:"25000" help:"Milliseconds that a client may wait for a job, at most; Zapier cuts at 30000."`
+
+	PutCopies    int `env:"PUT_COPIES" default:"2" help:"Copies of every record and file, on as many archives."`
+	PutMinCopies int `env:"PUT_MIN_COPIES" default:"1" help:"Copies that must rest before a submission counts as stored; the others follow."`
+	PutWait      int `name:"put-wait-ms" env:"PUT_WAIT_MS" default:"5000" help:"Milliseconds that a submission waits for those."`
+
+	ResubmitWindow time.Duration `env:"RESUBMIT_WINDOW" default:"24h" help:"Equal content within it joins the first submission; 0 turns that off."`
+	IdempotencyTTL time.Duration `name:"idempotency-ttl" env:"IDEMPOTENCY_TTL" default:"720h" help:"How long idempotency keys are remembered."`
+	UploadIdle     int           `name:"upload-idle-s" env:"UPLOAD_IDLE_S" default:"60" help:"Seconds that archives keep an upload whose sender is silent; the same for all programs."`
+
+	MaxBody        int64 `name:"max-body-bytes" env:"MAX_BODY_BYTES" default:"17179869184" help:"Largest multipart body, in bytes."`
+	MaxJSON        int64 `name:"max-json-bytes" env:"MAX_JSON_BYTES" default:"8388608" help:"Largest JSON body, in bytes."`
+	MaxRequests    int   `name:"max-requests-per-key" env:"MAX_REQUESTS_PER_KEY" default:"64" help:"Requests of one key under way at a time."`
+	MaxUploads     int   `name:"max-uploads-per-key" env:"MAX_UPLOADS_PER_KEY" default:"4" help:"Uploads of one key under way at a time."`
+	MaxHeaderBytes int   `env:"MAX_HEADER_BYTES" default:"32768" help:"Largest request header, in bytes."`
+}
+
+// Check refuses values that the aggregator can not work with.
+func (c *Aggregator) Check() error {
+	for _, v := range []struct {
+		name  string
+		value int64
+	}{
+		{"WAIT_ARCHIVE_MS", int64(c.WaitArchive)}, {"WAIT_JOB_MS", int64(c.WaitJob)}, {"PUT_COPIES", int64(c.PutCopies)},
+		{"PUT_MIN_COPIES", int64(c.PutMinCopies)}, {"PUT_WAIT_MS", int64(c.PutWait)}, {"IDEMPOTENCY_TTL", int64(c.IdempotencyTTL)},
+		{"UPLOAD_IDLE_S", int64(c.UploadIdle)}, {"MAX_BODY_BYTES", c.MaxBody}, {"MAX_JSON_BYTES", c.MaxJSON},
+		{"MAX_REQUESTS_PER_KEY", int64(c.MaxRequests)}, {"MAX_UPLOADS_PER_KEY", int64(c.MaxUploads)}, {"MAX_HEADER_BYTES", int64(c.MaxHeaderBytes)},
+	} {
+		if err := positive(v.name, v.value); err != nil {
+			return err
+		}
+	}
+	switch {
+	case c.PutMinCopies > c.PutCopies:
+		return fault.New(fault.Invalid, "OUT_OF_RANGE", "PUT_MIN_COPIES: %d is more than PUT_COPIES, %d", c.PutMinCopies, c.PutCopies).InField("PUT_MIN_COPIES")
+	case c.ResubmitWindow < 0:
+		return fault.New(fault.Invalid, "OUT_OF_RANGE", "RESUBMIT_WINDOW: %s is below 0, which turns it off", c.ResubmitWindow).InField("RESUBMIT_WINDOW")
+	}
+	return nil
+}
+
+// Parts of an aggregator's directory.
+const (
+	dirLedger  = "ledger"
+	dirJobs    = "jobs"
+	dirVault   = "vault"
+	fileRoster = "roster.json"
+	fileKeys   = "keys.json"
+)
+
+func (c *Aggregator) path(name string) string { return filepath.Join(c.DataDir, name) }
+
+// KeysFile is where the API keys are.
+func (c *Aggregator) KeysFile() string {
+	if c.APIKeysFile != "" {
+		return c.APIKeysFile
+	}
+	return c.path(fileKeys)
+}
+
+func (c *Aggregator) vaultDir() string {
+	if c.VaultDir != "" {
+		return c.VaultDir
+	}
+	return c.path(dirVault)
+}
+
+// InitAggregator makes the directory of a new aggregator: its ledger with a new
+// signing key, its job store, its roster, and the vault unless VAULT_DIR names
+// one that is there. It fails if there is anything at DataDir.
+func InitAggregator(c Aggregator, log *slog.Logger) error {
+	if err := c.Check(); err != nil {
+		return err
+	}
+	return create(c.DataDir, func(dir string) error {
+		c.DataDir = dir
+		if err := ledger.Init(c.ledgerConfig(log)); err != nil {
+			return err
+		}
+		if err := jobs.Init(c.path(dirJobs), log); err != nil {
+			return err
+		}
+		if err := initRoster(c.path(fileRoster)); err != nil {
+			return err
+		}
+		there, err := exists(c.vaultDir())
+		if err != nil || there {
+			return err
+		}
+		v, err := vault.Open(vault.Config{Dir: c.vaultDir(), Create: true})
+		if err != nil {
+			return err
+		}
+		return v.Close()
+	})
+}
+
+func (c *Aggregator) ledgerConfig(log *slog.Logger) ledger.Config {
+	return ledger.Config{Dir: c.path(dirLedger), Origin: c.LogOrigin, Log: log, OnFatal: exitOnFatal(log)}
+}
+
+// limits are the bounds of request bodies.
+func (c *Aggregator) limits() splitter.Limits {
+	return splitter.Limits{Body: c.MaxBody, JSONBody: c.MaxJSON}
+}
+
+func (c *Aggregator) edgeLimits() edge.Limits {
+	return edge.Limits{HeaderBytes: c.MaxHeaderBytes, InFlight: c.MaxRequests, Uploads: c.MaxUploads}
+}
+
+// window is the resubmission window in the form of jobs.Config, where zero
+// means the default.
+func (c *Aggregator) window() time.Duration {
+	if c.ResubmitWindow == 0 {
+		return -1
+	}
+	return c.ResubmitWindow
+}
+
+func (c *Aggregator) enrolKeys() []string {
+	return strings.FieldsFunc(c.EnrolKeys, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+// RunAggregator runs an aggregator until ctx ends.
+func RunAggregator(ctx context.Context, c Aggregator, log *slog.Logger, level *slog.LevelVar) error {
+	if err := c.Check(); err != nil {
+		return err
+	}
+	there, err := exists(c.path(dirJobs))
+	if err == nil && !there {
+		err = fault.New(fault.NotFound, "MISSING", "DATA_DIR: %s is no aggregator's (aggregator init makes a new one)", c.DataDir).InField("DATA_DIR")
+	}
+	if err != nil {
+		return err
+	}
+	log = log.With("program", "aggregator")
+	stack := &serve.Stack{Log: log}
+	a := &aggregator{Aggregator: c, log: log, level: level, stack: stack}
+	if err := a.start(); err != nil {
+		return closeAfter(stack, fmt.Errorf("aggregator: %w", err))
+	}
+	log.Info("the aggregator serves", "http", a.running.HTTPURL, "nats", a.running.NATSURL, "dir", c.DataDir, "version", serve.Version().String())
+	if err := c.announceReady(a.running); err != nil {
+		return closeAfter(stack, err)
+	}
+	return stack.Run(ctx, a.tasks...)
+}

@@ -1,0 +1,193 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/verae/archive/archive"
+	"github.com/verae/archive/blob"
+	"github.com/verae/archive/bloom"
+	"github.com/verae/archive/bus"
+	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/internal/serve"
+	"github.com/verae/archive/wire"
+)
+
+// Archived is the configuration of one archive.
+type Archived struct {
+	Common    `embed:""`
+	ArchiveID string `env:"ARCHIVE_ID" help:"Name of this archive: up to 32 of a-z, 0-9 and '-'. It is part of subjects and receipts and never changes: a directory of another archive is refused."`
+
+	PutCopies      int     `env:"PUT_COPIES" default:"2" help:"Copies that the fleet keeps of a record. An archive needs it only for puts that nobody placed."`
+	BloomKeys      uint64  `env:"BLOOM_KEYS" default:"1000000" help:"Keys the filter is first sized for; it grows. About 1.8 bytes each."`
+	BloomErrorRate float64 `env:"BLOOM_ERROR_RATE" default:"0.001" help:"Share of queries for absent keys that the filter lets through to the store: 0.000001 to 0.5."`
+	DiskReserve    uint64  `env:"DISK_RESERVE" default:"2147483648" help:"Free bytes below which files are refused; queries and reads go on."`
+	UploadIdle     int     `name:"upload-idle-s" env:"UPLOAD_IDLE_S" default:"60" help:"Seconds after which an upload whose sender is silent is removed."`
+	MaxFile        int64   `name:"max-file-bytes" env:"MAX_FILE_BYTES" default:"17179869184" help:"Largest file, in bytes."`
+}
+
+// Check refuses values that the archive can not work with.
+func (c *Archived) Check() error {
+	if _, err := wire.ParseArchiveID(c.ArchiveID); err != nil {
+		return fault.New(fault.Invalid, "OUT_OF_RANGE", "ARCHIVE_ID: %w", err).InField("ARCHIVE_ID")
+	}
+	if c.BloomErrorRate < bloom.MinErrorRate || c.BloomErrorRate > bloom.MaxErrorRate {
+		return fault.New(fault.Invalid, "OUT_OF_RANGE", "BLOOM_ERROR_RATE: %g is out of range: %g to %g", c.BloomErrorRate, bloom.MinErrorRate, bloom.MaxErrorRate).InField("BLOOM_ERROR_RATE")
+	}
+	for name, v := range map[string]int64{"PUT_COPIES": int64(c.PutCopies), "UPLOAD_IDLE_S": int64(c.UploadIdle), "MAX_FILE_BYTES": c.MaxFile} {
+		if err := positive(name, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Parts of an archive's directory.
+const (
+	dirRecords = "records"
+	dirFiles   = "files"
+)
+
+// InitArchive makes the directory of a new archive. It fails if there is
+// anything at DataDir.
+func InitArchive(c Archived, log *slog.Logger) error {
+	if err := c.Check(); err != nil {
+		return err
+	}
+	return create(c.DataDir, func(dir string) error {
+		c.DataDir = dir
+		files, err := blob.OpenStore(c.fileConfig(log, true))
+		if err != nil {
+			return err
+		}
+		if err := files.Close(); err != nil {
+			return err
+		}
+		return archive.Init(c.recordConfig(log, nil))
+	})
+}
+
+func (c *Archived) fileConfig(log *slog.Logger, create bool) blob.StoreConfig {
+	return blob.StoreConfig{
+		Dir: filepath.Join(c.DataDir, dirFiles), Create: create, DiskReserve: c.DiskReserve, MaxFileSize: c.MaxFile,
+		Log: log, OnFatal: exitOnFatal(log),
+	}
+}
+
+func (c *Archived) recordConfig(log *slog.Logger, files archive.Files) archive.Config {
+	return archive.Config{
+		Dir: filepath.Join(c.DataDir, dirRecords), ID: wire.ArchiveID(c.ArchiveID), Files: files,
+		Bloom: bloom.Params{Capacity: c.BloomKeys, ErrorRate: c.BloomErrorRate}, Log: log, OnFatal: exitOnFatal(log),
+	}
+}
+
+// exitOnFatal ends the process when a store can not go on: what it wrote last
+// may or may not be on disk, and only opening it again can tell.
+func exitOnFatal(log *slog.Logger) func(string) {
+	return func(reason string) {
+		log.Error("a store failed; the process ends so that opening it again decides what is on disk", "reason", reason)
+		os.Exit(exitStoreFailed)
+	}
+}
+
+// exitStoreFailed is the exit code after a store's failure: EX_SOFTWARE of
+// sysexits. A supervisor restarts the program, with a delay.
+const exitStoreFailed = 70
+
+// RunArchive runs an archive until ctx ends.
+func RunArchive(ctx context.Context, c Archived, log *slog.Logger, level *slog.LevelVar) error {
+	if err := c.Check(); err != nil {
+		return err
+	}
+	if c.NATSURL == "" {
+		return fault.New(fault.Invalid, "MISSING", "NATS_URL: an archive needs the URL of a NATS server").InField("NATS_URL")
+	}
+	log = log.With("archive", c.ArchiveID)
+	stack := &serve.Stack{Log: log}
+	tasks, err := startArchive(c, log, level, stack)
+	if err != nil {
+		return closeAfter(stack, err)
+	}
+	log.Info("the archive serves", "dir", c.DataDir, "version", serve.Version().String())
+	if err := c.announceReady(Running{}); err != nil {
+		return closeAfter(stack, err)
+	}
+	return stack.Run(ctx, tasks...)
+}
+
+func startArchive(c Archived, log *slog.Logger, level *slog.LevelVar, stack *serve.Stack) ([]serve.Task, error) {
+	files, err := blob.OpenStore(c.fileConfig(log, false))
+	if err != nil {
+		return nil, fmt.Errorf("%w (archived init makes a new archive)", err)
+	}
+	if err := stack.Push("files", storeLimit, func(context.Context) error { return files.Close() }); err != nil {
+		return nil, err
+	}
+	node, err := archive.Open(c.recordConfig(log, files))
+	if err != nil {
+		return nil, err
+	}
+	if err := stack.Push("records", storeLimit, func(context.Context) error { return node.Close() }); err != nil {
+		return nil, err
+	}
+	conn, err := bus.Connect(bus.Config{URL: c.NATSURL, Name: c.ArchiveID, NKeyFile: c.NKeyFile, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	if err := stack.Push("bus", busLimit, conn.Drain); err != nil {
+		return nil, err
+	}
+	service, err := bus.ServeArchive(conn, node, files, bus.ArchiveConfig{Copies: c.PutCopies, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	if err := stack.Push("service", serviceLimit, service.Drain); err != nil {
+		return nil, err
+	}
+	admin, err := c.admin(log, level, stack, []serve.Check{
+		{Name: "bus", Func: func(context.Context) error { return connected(conn) }},
+	}, nil, node.Metrics(), fileMetrics(files), conn.Metrics(), service.Metrics())
+	if err != nil {
+		return nil, err
+	}
+	sweep := serve.Task{Name: "sweep", Run: func(ctx context.Context) error {
+		return every(ctx, sweepInterval, func() {
+			if n, err := files.Sweep(time.Duration(c.UploadIdle) * time.Second); n > 0 || err != nil {
+				log.Warn("uploads whose senders are silent were removed", "uploads", n, "err", err)
+			}
+		})
+	}}
+	lost := serve.Task{Name: "bus", Run: func(ctx context.Context) error { return lost(ctx, conn) }}
+	return []serve.Task{admin, sweep, lost}, nil
+}
+
+// sweepInterval is how often idle uploads are looked for.
+const sweepInterval = 5 * time.Second
+
+// fileMetrics are the collectors of a file store, which itself knows no
+// metrics library.
+func fileMetrics(s *blob.Store) []prometheus.Collector {
+	opts := func(name, help string) prometheus.Opts {
+		return prometheus.Opts{Namespace: "verae", Subsystem: "blob", Name: name, Help: help}
+	}
+	gauge := func(name, help string, get func(blob.Stats) int) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts(opts(name, help)), func() float64 { return float64(get(s.Stats())) })
+	}
+	counter := func(name, help string, get func(blob.Stats) uint64) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts(opts(name, help)), func() float64 { return float64(get(s.Stats())) })
+	}
+	return []prometheus.Collector{
+		gauge("open_uploads", "Uploads under way.", func(s blob.Stats) int { return s.OpenUploads }),
+		gauge("damaged_files", "Files known to be damaged.", func(s blob.Stats) int { return s.Damaged }),
+		counter("received_bytes_total", "Bytes of uploads, whatever became of them.", func(s blob.Stats) uint64 { return s.BytesReceived }),
+		counter("commits_total", "Files committed.", func(s blob.Stats) uint64 { return s.Commits }),
+		counter("duplicates_total", "Commits of files that were there.", func(s blob.Stats) uint64 { return s.Duplicates }),
+		counter("leaves_verified_total", "Blocks hashed before they were served.", func(s blob.Stats) uint64 { return s.LeavesVerified }),
+		counter("leaves_cached_total", "Blocks served from memory, hashed before.", func(s blob.Stats) uint64 { return s.LeavesCached }),
+	}
+}

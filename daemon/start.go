@@ -1,0 +1,269 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/verae/archive/bus"
+	"github.com/verae/archive/bus/server"
+	"github.com/verae/archive/chain/ledger"
+	"github.com/verae/archive/edge"
+	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/internal/serve"
+	"github.com/verae/archive/jobs"
+	"github.com/verae/archive/receipts"
+	"github.com/verae/archive/vault"
+	"github.com/verae/archive/wire"
+)
+
+// aggregator is an aggregator while it starts and runs: its parts in the order
+// of the data flow.
+type aggregator struct {
+	Aggregator
+	log   *slog.Logger
+	level *slog.LevelVar
+	stack *serve.Stack
+	tasks []serve.Task
+
+	nats    *server.Server // nil when NATS_URL names another
+	conn    *bus.Conn
+	roster  *bus.Roster
+	client  *bus.Archives
+	ledger  *ledger.Ledger
+	vault   *vault.Vault
+	engine  *jobs.Engine
+	edge    *edge.Server
+	keys    *edge.Keyring
+	running Running
+}
+
+// start starts every part. What has started is on the stack when it fails.
+func (a *aggregator) start() error {
+	for _, step := range []func() error{
+		a.startBus, a.startRoster, a.startStores, a.startEngine, a.startDoors, a.startHTTP, a.startAdmin,
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *aggregator) startBus() error {
+	cfg := bus.Config{URL: a.NATSURL, Name: "aggregator", NKeyFile: a.NKeyFile, Log: a.log}
+	if a.NATSURL == "" {
+		if err := a.startNATS(); err != nil {
+			return err
+		}
+		cfg.URL, cfg.InProcess = a.nats.ClientURL(), a.nats
+	}
+	conn, err := bus.Connect(cfg)
+	if err != nil {
+		return err
+	}
+	a.conn, a.running.NATSURL = conn, cfg.URL
+	a.tasks = append(a.tasks, serve.Task{Name: "bus", Run: func(ctx context.Context) error { return lost(ctx, conn) }})
+	return a.stack.Push("bus", busLimit, conn.Drain)
+}
+
+func (a *aggregator) startNATS() error {
+	host, port, err := splitAddr("NATS_LISTEN", a.NATSListen)
+	if err != nil {
+		return err
+	}
+	if port == 0 {
+		port = server.RandomPort
+	}
+	a.nats, err = server.Start(server.Config{Host: host, Port: port, Log: a.log})
+	if err != nil {
+		return err
+	}
+	return a.stack.Push("nats", serverLimit, a.nats.Shutdown)
+}
+
+// splitAddr reads host:port.
+func splitAddr(name, addr string) (host string, port int, err error) {
+	host, text, err := net.SplitHostPort(addr)
+	if err == nil {
+		port, err = strconv.Atoi(text)
+	}
+	if err != nil || port < 0 || port > 65535 || host == "" {
+		return "", 0, fault.New(fault.Invalid, "OUT_OF_RANGE", "%s: %q is not host:port", name, addr).InField(name)
+	}
+	return host, port, nil
+}
+
+// startRoster learns who the archives are. Enrolment is open by default only
+// where nobody from outside can say hello.
+func (a *aggregator) startRoster() error {
+	open := a.Enrol == "open" || a.Enrol == "auto" && a.nats != nil && loopback(a.NATSListen)
+	roster, err := bus.OpenRoster(bus.RosterConfig{Path: a.path(fileRoster), Open: open, Keys: a.enrolKeys(), Log: a.log})
+	if err != nil {
+		return err
+	}
+	a.roster = roster
+	if err := a.stack.Push("roster", busLimit, func(context.Context) error { return roster.Close() }); err != nil {
+		return err
+	}
+	if err := roster.Listen(a.conn); err != nil {
+		return err
+	}
+	client, err := bus.NewArchives(a.conn, roster, bus.ArchivesConfig{Copies: a.PutCopies, MinCopies: a.PutMinCopies, Log: a.log})
+	if err != nil {
+		return err
+	}
+	a.client = client
+	return a.stack.Push("archives", busLimit, func(context.Context) error { return client.Close() })
+}
+
+func loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func (a *aggregator) startStores() (err error) {
+	if a.ledger, err = ledger.Open(a.ledgerConfig(a.log)); err != nil {
+		return err
+	}
+	if err := a.stack.Push("ledger", storeLimit, func(context.Context) error { return a.ledger.Close() }); err != nil {
+		return err
+	}
+	if a.vault, err = vault.Open(vault.Config{Dir: a.vaultDir()}); err != nil {
+		return err
+	}
+	return a.stack.Push("vault", storeLimit, func(context.Context) error { return a.vault.Close() })
+}
+
+// archives is the roster and the client as one, as package jobs sees them.
+type archives struct {
+	*bus.Archives
+	roster *bus.Roster
+}
+
+func (a archives) Rank(key [32]byte) []wire.ArchiveID { return a.roster.Rank(key) }
+func (a archives) Enrolled() []wire.ArchiveID         { return a.roster.Enrolled() }
+func (a archives) Version() uint64                    { return a.roster.Version() }
+
+func (a *aggregator) startEngine() (err error) {
+	gatherer := &receipts.Gatherer{Asker: a.client, Roster: a.roster, Wait: time.Duration(a.WaitArchive) * time.Millisecond, Log: a.log}
+	a.engine, err = jobs.Open(jobs.Config{
+		Dir: a.path(dirJobs), Ledger: a.ledger, Archives: archives{a.client, a.roster}, Gatherer: gatherer, Vault: a.vault, Announce: a.conn,
+		PutCopies: a.PutCopies, PutMinCopies: a.PutMinCopies, PutWait: time.Duration(a.PutWait) * time.Millisecond,
+		ResubmitWindow: a.window(), IdempotencyTTL: a.IdempotencyTTL, UploadIdle: time.Duration(a.UploadIdle) * time.Second,
+		Log: a.log, OnFatal: exitOnFatal(a.log),
+	})
+	if err != nil {
+		return err
+	}
+	changes, stop := a.roster.Changes()
+	a.tasks = append(a.tasks, serve.Task{Name: "heal", Run: func(ctx context.Context) error {
+		defer stop()
+		for {
+			select {
+			case <-changes:
+				a.engine.Nudge()
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	}})
+	return a.stack.Push("jobs", storeLimit, func(context.Context) error { return a.engine.Close() })
+}
+
+// startDoors opens the entrances on the bus: the poller's, and middleware's.
+func (a *aggregator) startDoors() error {
+	stop, err := a.conn.SubscribeWatch(func(w wire.Watch) {
+		go func() {
+			if err := a.engine.Watch(context.Background(), w); err != nil && !fault.Is(err, fault.Transient) {
+				a.log.Warn("a watch was refused", "job", w.JobID, "err", err)
+			}
+		}()
+	})
+	if err != nil {
+		return err
+	}
+	if err := a.stack.Push("poller", busLimit, func(context.Context) error { stop(); return nil }); err != nil {
+		return err
+	}
+	door := jobs.Door{Engine: a.engine, Limits: a.limits(), Uploader: a.client, MaxWait: time.Duration(a.WaitJob) * time.Millisecond}
+	service, err := bus.ServeTimestamp(a.conn, door, bus.TimestampConfig{Log: a.log})
+	if err != nil {
+		return err
+	}
+	return a.stack.Push("middleware", serviceLimit, service.Drain)
+}
+
+func (a *aggregator) startHTTP() (err error) {
+	if a.keys, err = edge.OpenKeyring(a.KeysFile(), a.log); err != nil {
+		return err
+	}
+	a.edge, err = edge.New(edge.Config{
+		Jobs: a.engine, Contents: a.engine, Files: a.client, Uploader: a.client, Keys: a.keys, Roster: members{a.roster},
+		Checks:  a.edgeChecks(),
+		Body:    a.limits(),
+		Limits:  a.edgeLimits(),
+		WaitJob: time.Duration(a.WaitJob) * time.Millisecond, Log: a.log,
+	})
+	if err != nil {
+		return err
+	}
+	srv := a.edge.HTTPServer(a.HTTPAddr)
+	listener, err := net.Listen("tcp", a.HTTPAddr)
+	if err != nil {
+		return fault.New(fault.Invalid, "LISTEN", "HTTP_ADDR: %w", err).InField("HTTP_ADDR")
+	}
+	a.running.HTTPURL = "http://" + listener.Addr().String()
+	a.tasks = append(a.tasks, serve.Task{Name: "http", Run: func(context.Context) error { return served(srv.Serve(listener)) }})
+	return a.stack.Push("http", httpLimit, func(ctx context.Context) error {
+		a.edge.Drain()
+		return cut(ctx, srv, listener)
+	})
+}
+
+func (a *aggregator) edgeChecks() []edge.Check {
+	return []edge.Check{
+		{Name: "jobs", Ready: func(context.Context) error { return a.engine.Ready() }},
+		{Name: "keys", Ready: a.keys.Ready},
+		{Name: "bus", Ready: func(context.Context) error { return connected(a.conn) }},
+	}
+}
+
+// members shows the roster to operators.
+type members struct{ roster *bus.Roster }
+
+// Archives lists the enrolled archives, sorted by id.
+func (m members) Archives() []edge.ArchiveInfo {
+	list := []edge.ArchiveInfo{}
+	for _, r := range m.roster.Snapshot() {
+		info := edge.ArchiveInfo{ArchiveID: r.ID, State: r.State, Records: r.Records, Seq: r.Seq, Generation: r.Generation}
+		if !r.LastHello.IsZero() {
+			info.LastHelloAt = wire.At(r.LastHello)
+		}
+		list = append(list, info)
+	}
+	return list
+}
+
+func (a *aggregator) startAdmin() error {
+	var checks []serve.Check
+	for _, c := range a.edgeChecks() {
+		checks = append(checks, serve.Check{Name: c.Name, Func: c.Ready})
+	}
+	checks = append(checks, serve.Check{Name: "archives", Degraded: true, Func: func(context.Context) error {
+		if n := a.roster.Reachable(); n < a.PutCopies {
+			return fault.New(fault.Transient, "NO_ARCHIVE", "%d archives take records now, %d copies are wanted", n, a.PutCopies)
+		}
+		return nil
+	}})
+	task, err := a.admin(a.log, a.level, a.stack, checks, nil,
+		a.conn.Metrics(), a.roster.Metrics(), a.client.Metrics(), a.ledger.Metrics(), a.engine.Metrics(), a.edge.Metrics())
+	a.tasks = append(a.tasks, task)
+	return err
+}
