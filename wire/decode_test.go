@@ -41,8 +41,8 @@ type probe struct {
 
 // Embedded is promoted into probe, but for what probe has itself.
 type Embedded struct {
-	Text string `json:"text"` // hidden by probe's
-	Low  int    `json:"low"`
+	Text []int `json:"text"` // hidden by probe's
+	Low  int   `json:"low"`
 }
 
 func TestDecodeReadsEveryForm(t *testing.T) {
@@ -171,6 +171,7 @@ func TestDecodeRefusals(t *testing.T) {
 		{"lone low", `{"text":"\udc00"}`, "text", 9, "lone surrogate"},
 		{"swapped", `{"text":"\udc00\ud800"}`, "text", 9, "lone surrogate"},
 		{"high and letter", `{"text":"\ud800\u0041"}`, "text", 9, "lone surrogate"},
+		{"high and private use", `{"text":"\ud800\ue000"}`, "text", 9, "lone surrogate"},
 		{"two high", `{"text":"\ud83d\ud83d\ude00"}`, "text", 9, "lone surrogate"},
 		{"lone in raw", `{"raw":["\uDBFF"]}`, "raw[0]", 9, "lone surrogate"},
 		{"lone in key", `{"\ud800":1}`, "", 1 + 1, "lone surrogate"},

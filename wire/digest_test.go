@@ -67,6 +67,7 @@ func TestParseDigestRefusals(t *testing.T) {
 		{"sha512", helloHex + helloHex, 64, []string{"length 128", "SHA-512"}},
 		{"short after blanks", "  " + helloHex[:40] + " ", 42, []string{"length 40", "SHA-1"}},
 		{"letter", helloHex[:10] + "g" + helloHex[11:], 10, []string{"length 64", "'g'"}},
+		{"letter in the second place", helloHex[:11] + "g" + helloHex[12:], 11, []string{"length 64", "'g'"}},
 		{"letter after blanks", "\t" + helloHex[:10] + "g" + helloHex[11:], 11, []string{"length 64", "'g'"}},
 		{"inner blank", helloHex[:32] + " " + helloHex[32:], 32, []string{"length 65", "' '"}},
 		{"foreign blank", "\u00a0" + helloHex, 0, []string{"length 66", `'\u00a0'`}},

@@ -31,6 +31,7 @@ func TestVisible(t *testing.T) {
 		{"public", Record{Kind: "approval", TenantID: "acme", ShareWith: shares(Share{Public, ModeProofs})}, "initech", ModeProofs, true},
 		{"best of public and own", Record{Kind: "approval", TenantID: "acme", ShareWith: shares(Share{Public, ModeProofs}, Share{"globex", ModeFiles})}, "globex", ModeFiles, true},
 		{"best in the other order", Record{Kind: "approval", TenantID: "acme", ShareWith: shares(Share{"globex", ModeProofs}, Share{Public, ModeMetadata})}, "globex", ModeMetadata, true},
+		{"best comes first", Record{Kind: "approval", TenantID: "acme", ShareWith: shares(Share{"globex", ModeFiles}, Share{Public, ModeProofs})}, "globex", ModeFiles, true},
 		{"revoked", Record{Kind: "approval", TenantID: "acme", ShareWith: shares(Share{"globex", ModeNone})}, "globex", "", false},
 		{"revoked but public", Record{Kind: "approval", TenantID: "acme", ShareWith: shares(Share{"globex", ModeNone}, Share{Public, ModeProofs})}, "globex", ModeProofs, true},
 		{"mode of a newer peer", Record{Kind: "approval", TenantID: "acme", ShareWith: shares(Share{"globex", "Z"})}, "globex", "", false},
