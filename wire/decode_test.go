@@ -13,29 +13,31 @@ import (
 
 // probe has a field of every form that a shape can have.
 type probe struct {
-	Text   string             `json:"text"`
-	Yes    bool               `json:"yes"`
-	Int    int64              `json:"int"`
-	Small  int8               `json:"small"`
-	Uint   uint64             `json:"uint"`
-	Float  float64            `json:"float"`
-	Bytes  []byte             `json:"bytes"`
-	List   []string           `json:"list"`
-	Dict   map[string]int     `json:"dict"`
-	Digest Digest             `json:"sha256"`
-	Raw    RawJSON            `json:"raw"`
-	Std    json.RawMessage    `json:"std"`
-	When   time.Time          `json:"when"`
-	Sub    *probe             `json:"sub"`
-	Subs   []probe            `json:"subs"`
-	Named  map[string]*probe  `json:"named"`
-	Quoted int                `json:"quoted,string"`
-	Plain  string             // known as "Plain"
-	Hidden string             `json:"-"`
-	Odd    string             `json:"-,"`
-	inner  string             //nolint:unused // unexported: unknown to JSON
-	Kin    string             `json:"kin"`
-	Deep   map[string]RawJSON `json:"deep"`
+	Text   string            `json:"text"`
+	Yes    bool              `json:"yes"`
+	Int    int64             `json:"int"`
+	Small  int8              `json:"small"`
+	Uint   uint64            `json:"uint"`
+	Float  float64           `json:"float"`
+	Bytes  []byte            `json:"bytes"`
+	List   []string          `json:"list"`
+	Dict   map[string]int    `json:"dict"`
+	Digest Digest            `json:"sha256"`
+	Raw    RawJSON           `json:"raw"`
+	Std    json.RawMessage   `json:"std"`
+	When   time.Time         `json:"when"`
+	Sub    *probe            `json:"sub"`
+	Subs   []probe           `json:"subs"`
+	Named  map[string]*probe `json:"named"`
+	Quoted int               `json:"quoted,string"`
+	Plain  string            // known as "Plain"
+	Hidden string            `json:"-"`
+	//lint:ignore SA5008 "-," names the key "-"
+	Odd string `json:"-,"`
+	//lint:ignore U1000 unexported, so unknown to JSON
+	inner string
+	Kin   string             `json:"kin"`
+	Deep  map[string]RawJSON `json:"deep"`
 	Embedded
 }
 
