@@ -16,8 +16,9 @@ import (
 
 // A disk is one directory. It has no way to change or replace a file.
 type disk interface {
-	// Private checks that nobody but the owner may add or remove files.
-	Private() error
+	// Private checks that none of the loose permissions is given: nobody but the
+	// owner may add or remove files.
+	Private(loose fs.FileMode) error
 	// Read returns a file that nobody but its owner may read or write.
 	Read(name string) ([]byte, error)
 	// Names returns the names of all files.
@@ -100,12 +101,12 @@ var _ disk = osDisk("")
 func (d osDisk) String() string          { return string(d) }
 func (d osDisk) path(name string) string { return filepath.Join(string(d), name) }
 
-func (d osDisk) Private() error {
+func (d osDisk) Private(loose fs.FileMode) error {
 	info, err := os.Stat(string(d))
 	if err != nil {
 		return fmt.Errorf("vault: %w", err)
 	}
-	return checkMode(string(d), info.Mode(), 0o022, "go-w")
+	return checkMode(string(d), info.Mode(), loose, "go-w")
 }
 
 func (d osDisk) Read(name string) ([]byte, error) {
@@ -139,7 +140,7 @@ func checkMode(path string, mode fs.FileMode, loose fs.FileMode, fix string) err
 		return nil
 	}
 	return fault.New(fault.Internal, "VAULT_PERMISSIONS",
-		"vault: %s has mode %#o, which lets others at the keys; run chmod %s on it, and consider what it protects as seen", path, mode.Perm(), fix)
+		"vault: %s has mode %#o, which lets others at the keys; run chmod %s on it, and find out who was there", path, mode.Perm(), fix)
 }
 
 func (d osDisk) Names() ([]string, error) {

@@ -56,6 +56,11 @@ func openKEK(p places, create bool) (*kek, error) {
 	if err != nil {
 		return nil, fmt.Errorf("vault: read the marker: %w", err)
 	}
+	// It may have got its name from a start that failed before the name was
+	// durable.
+	if err := p.dir.Sync(); err != nil {
+		return nil, fmt.Errorf("vault: sync %s: %w", p.dir, err)
+	}
 	id, ok := parseLine(markerMagic, idSize, text)
 	if !ok {
 		return nil, fault.New(fault.Corrupt, "VAULT_MARKER",
@@ -101,7 +106,7 @@ func initKEK(p places, create bool) (*kek, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A crash may have come between the link and the sync of a KEK found here.
+	// So may the KEK, if it was found here.
 	if err := p.kek.Sync(); err != nil {
 		return nil, fmt.Errorf("vault: sync %s: %w", p.kek, err)
 	}

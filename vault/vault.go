@@ -173,17 +173,33 @@ type places struct {
 	kekName           string
 }
 
+// check looks at the permissions of the directories and removes what unfinished
+// writes left there. The outer directory may well be made by hand, with the
+// write permission for the group that many systems give by default; the inner
+// one is always ours.
+func check(p places) error {
+	for _, d := range []struct {
+		disk
+		loose fs.FileMode
+	}{{p.dir, 0o002}, {p.tenants, 0o022}} {
+		err := d.Private(d.loose)
+		if errors.Is(err, fs.ErrNotExist) {
+			return fault.New(fault.Corrupt, "VAULT_MARKER", "vault: the directory %s is gone; put it back from a backup of the vault", d)
+		}
+		if err == nil {
+			err = sweep(d)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // open is Open on any disk, without the lock.
 func open(p places, create bool, log *slog.Logger) (*Vault, error) {
-	for _, d := range []disk{p.dir, p.tenants} {
-		if err := d.Private(); errors.Is(err, fs.ErrNotExist) {
-			return nil, fault.New(fault.Corrupt, "VAULT_MARKER", "vault: the directory %s is gone; put it back from a backup of the vault", d)
-		} else if err != nil {
-			return nil, err
-		}
-		if err := sweep(d); err != nil {
-			return nil, err
-		}
+	if err := check(p); err != nil {
+		return nil, err
 	}
 	k, err := openKEK(p, create)
 	if err != nil {
