@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/verae/archive/blob"
 	"github.com/verae/archive/wire"
 )
 
@@ -42,20 +41,6 @@ type jsonRequest struct {
 	TenantID       wire.RawJSON `json:"tenantId"`
 	IdempotencyKey wire.RawJSON `json:"idempotencyKey"`
 	Wait           wire.RawJSON `json:"wait"`
-}
-
-type jsonFile struct {
-	Name        string  `json:"name"`
-	ContentType string  `json:"contentType"`
-	DataBase64  *string `json:"dataBase64"`
-	OCR         *bool   `json:"ocr"`
-}
-
-type jsonAttachment struct {
-	Kind        string  `json:"kind"`
-	ContentType string  `json:"contentType"`
-	Name        string  `json:"name"`
-	DataBase64  *string `json:"dataBase64"`
 }
 
 // ReadJSON reads a request from its JSON form. The whole body is held in memory,
@@ -158,85 +143,6 @@ func (in *jsonRequest) fillSubject(d *draft) error {
 		d.setData(sha256.Sum256(data))
 	}
 	return nil
-}
-
-// jsonFiles takes the list of files: each is hashed here, and nothing is sent
-// anywhere yet.
-func (d *draft) jsonFiles(raw wire.RawJSON) (contents [][]byte, err error) {
-	if raw == nil {
-		return nil, nil
-	}
-	if err := stringIsURL("files", raw); err != nil {
-		return nil, err
-	}
-	list, err := wire.Decode[[]wire.RawJSON](raw)
-	if err != nil {
-		return nil, refuseText(CodeBadJSON, "files", err)
-	}
-	if len(list) > d.limits.Files {
-		return nil, d.tooManyFiles("files")
-	}
-	for i, element := range list {
-		content, err := d.jsonFile(at("files", i), i, element)
-		if err != nil {
-			return nil, err
-		}
-		contents = append(contents, content)
-	}
-	return contents, nil
-}
-
-func (d *draft) jsonFile(field string, i int, raw wire.RawJSON) ([]byte, error) {
-	if err := stringIsURL(field, raw); err != nil {
-		return nil, err
-	}
-	in, err := wire.Decode[jsonFile](raw)
-	if raw == nil || err == nil && in.DataBase64 == nil {
-		return nil, refuse(CodeBadField, field, "dataBase64 is missing; send {name, contentType, dataBase64}")
-	}
-	if err != nil {
-		return nil, refuseText(CodeBadJSON, field, err)
-	}
-	content, err := fromBase64(field+".dataBase64", *in.DataBase64)
-	if err != nil {
-		return nil, err
-	}
-	if in.Name == "" && isURL(content) {
-		return nil, fileIsURL(field)
-	}
-	f, err := d.newFile(field, in.Name, in.ContentType)
-	if err != nil {
-		return nil, err
-	}
-	hasher := blob.NewHasher(blob.Default)
-	if _, err := hasher.Write(content); err != nil {
-		return nil, err
-	}
-	f.describe(hasher.Sum())
-	d.addSlot(i).file = f
-	if in.OCR != nil {
-		d.fileOCR[i] = *in.OCR
-	}
-	return content, nil
-}
-
-// stringIsURL finds a link where an object or a list belongs.
-func stringIsURL(field string, raw wire.RawJSON) error {
-	if text, err := wire.Decode[string](raw); err == nil && isURL([]byte(text)) {
-		return fileIsURL(field)
-	}
-	return nil
-}
-
-func (in *jsonAttachment) fill(d *draft, field string) error {
-	if in.DataBase64 == nil {
-		return refuse(CodeBadField, field, "dataBase64 is missing; send {kind, contentType, name, dataBase64}")
-	}
-	body, err := fromBase64(field+".dataBase64", *in.DataBase64)
-	if err != nil {
-		return err
-	}
-	return d.attach(field, Attachment{Kind: wire.Kind(in.Kind), ContentType: in.ContentType, Name: in.Name, Body: body})
 }
 
 // fillCaller takes what the headers of an HTTP request would say.

@@ -1,12 +1,14 @@
 package splitter
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 
 	"github.com/verae/archive/blob"
 	"github.com/verae/archive/wire"
@@ -45,7 +47,7 @@ type intake struct {
 	opened    []Upload
 	placed    bool
 	placement [32]byte
-	buf       []byte // one fragment, made for the first file
+	bufs      [2][]byte // a fragment each, made when needed, used in turn
 }
 
 // place fixes the placement key unless that has happened.
@@ -67,48 +69,53 @@ func (in *intake) abort() {
 	in.opened = nil
 }
 
-// fragment fills the buffer from r. It returns fewer bytes than a fragment, with
-// last true, only when r ended; any other error of r is returned. Only io.EOF
-// itself is an end: an error that merely wraps it tells of a cut.
+// fragment reads the next fragment of a file from r. It returns fewer bytes than
+// a fragment, with last true, only when r ended; any other error of r is
+// returned. Only io.EOF itself is an end: an error that merely wraps it tells of
+// a cut. The bytes are good until the call after the next.
 func (in *intake) fragment(r io.Reader) (p []byte, last bool, err error) {
-	if in.buf == nil {
-		in.buf = make([]byte, wire.FragmentSize)
+	in.bufs[0], in.bufs[1] = in.bufs[1], in.bufs[0]
+	if in.bufs[0] == nil {
+		in.bufs[0] = make([]byte, wire.FragmentSize)
 	}
+	buf := in.bufs[0]
 	for n := 0; ; {
-		m, err := r.Read(in.buf[n:])
+		m, err := r.Read(buf[n:])
 		n += m
 		switch {
 		case err == io.EOF:
-			return in.buf[:n], true, nil
+			return buf[:n], true, nil
 		case err != nil:
 			return nil, false, err
-		case n == len(in.buf):
-			return in.buf, false, nil
+		case n == len(buf):
+			return buf, false, nil
 		}
 	}
 }
 
 // pass takes a file as it arrives: the fragment p is its first, the rest is read
-// from r. Each byte is hashed once, on its way to the archives.
+// from r. Each byte is hashed once, on its way to the archives; while a fragment
+// is hashed it is also sent, and the next one read.
 func (in *intake) pass(ctx context.Context, f *File, p []byte, last bool, r io.Reader) error {
-	hasher := blob.NewHasher(blob.Default)
 	up, err := in.open(ctx)
 	if err != nil {
 		return err
 	}
-	for {
-		if _, err := hasher.Write(p); err != nil {
-			return fmt.Errorf("splitter: hash a file: %w", err)
+	hasher := blob.NewHasher(blob.Default)
+	for done := false; !done; {
+		var hashing sync.WaitGroup
+		var hashErr error
+		hashing.Go(func() { _, hashErr = hasher.Write(p) })
+		err := send(ctx, up, p)
+		var next []byte
+		if done = last; err == nil && !last {
+			next, last, err = in.fragment(r)
 		}
-		if err := send(ctx, up, p); err != nil {
+		hashing.Wait()
+		if err = cmp.Or(err, hashErr); err != nil {
 			return err
 		}
-		if last {
-			break
-		}
-		if p, last, err = in.fragment(r); err != nil {
-			return err
-		}
+		p = next
 	}
 	f.describe(hasher.Sum())
 	return f.finish(ctx, up)

@@ -47,23 +47,24 @@ func TestUploadErrorsPassUnchanged(t *testing.T) {
 		return nil
 	}
 	for name, c := range map[string]struct {
-		depot  depot
+		fail   func(d *depot)
 		want   error
 		opened int
 	}{
-		"first open":     {depot{openErr: noArchive}, noArchive, 0},
-		"second open":    {depot{openErr: noArchive, openAt: 2}, noArchive, 1},
-		"first write":    {depot{stop: func(int) error { return plain }}, plain, 1},
-		"last write":     {depot{stop: third}, noArchive, 1},
-		"finish":         {depot{finish: noArchive}, noArchive, 1},
-		"unclassified":   {depot{finish: plain}, plain, 1},
-		"short write":    {depot{stop: func(int) error { return errShort }}, io.ErrShortWrite, 1},
-		"caller's end":   {depot{stop: func(int) error { return context.DeadlineExceeded }}, context.DeadlineExceeded, 1},
-		"not a sender's": {depot{openErr: errBroken}, errBroken, 0},
+		"first open":   {func(d *depot) { d.openErr = noArchive }, noArchive, 0},
+		"second open":  {func(d *depot) { d.openErr, d.openAt = noArchive, 2 }, noArchive, 1},
+		"first write":  {func(d *depot) { d.stop = func(int) error { return plain } }, plain, 1},
+		"last write":   {func(d *depot) { d.stop = third }, noArchive, 1},
+		"finish":       {func(d *depot) { d.finish = noArchive }, noArchive, 1},
+		"unclassified": {func(d *depot) { d.finish = plain }, plain, 1},
+		"short write":  {func(d *depot) { d.stop = func(int) error { return errShort } }, io.ErrShortWrite, 1},
+		"caller's end": {func(d *depot) { d.stop = func(int) error { return context.DeadlineExceeded } }, context.DeadlineExceeded, 1},
+		"no sender's":  {func(d *depot) { d.openErr = errBroken }, errBroken, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachForm(t, func(t *testing.T, read func(context.Context, Config) (*Request, error)) {
-				d := &depot{t: t, openErr: c.depot.openErr, openAt: c.depot.openAt, stop: c.depot.stop, finish: c.depot.finish}
+				d := &depot{t: t}
+				c.fail(d)
 				req, err := read(t.Context(), d.config())
 				d.sound(req, err)
 				if !errors.Is(err, c.want) || fault.KindOf(err) != fault.KindOf(c.want) || fault.CodeOf(err) != fault.CodeOf(c.want) || fault.RetryAfter(err) != fault.RetryAfter(c.want) {
