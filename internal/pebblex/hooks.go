@@ -49,6 +49,14 @@ func (l *logger) Fatalf(format string, args ...any) {
 	panic("pebblex: the fatal hook returned: " + reason)
 }
 
+// failed tells of a write that Pebble will not survive. It may come again and
+// again, by a flush that is retried.
+func (l *logger) failed(op, name string, err error) {
+	if skipped, ok := l.often.allow(op+name, time.Now()); ok {
+		l.log.Error("write failed", "op", op, "path", name, "err", err, "skipped", skipped)
+	}
+}
+
 // warn logs msg at most once in repeatEvery, with the number of events left out.
 func (l *logger) warn(msg string, attrs ...any) {
 	if skipped, ok := l.often.allow(msg, time.Now()); ok {

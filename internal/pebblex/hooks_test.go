@@ -33,6 +33,11 @@ func (b brokenSync) ReuseForWrite(from, to string, category vfs.DiskWriteCategor
 	return brokenFile{f, b.broken}, err
 }
 
+func (b brokenSync) OpenDir(name string) (vfs.File, error) {
+	f, err := b.FS.OpenDir(name)
+	return brokenFile{f, b.broken}, err
+}
+
 type brokenFile struct {
 	vfs.File
 	broken *atomic.Bool
@@ -90,6 +95,59 @@ func TestHookThatReturnsStillStopsTheGoroutine(t *testing.T) {
 	if got := <-done; got == nil {
 		t.Error("the write went on after the hook returned")
 	}
+}
+
+// TestDiskErrorIsLogged: Pebble panics when it cannot end a log, and what it
+// prints then does not name the disk's error.
+func TestDiskErrorIsLogged(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		do   func(fs vfs.FS) error
+	}{
+		{"log", func(fs vfs.FS) error { return createAndSync(fs, "store/000004.log") }},
+		{"manifest", func(fs vfs.FS) error { return createAndSync(fs, "store/MANIFEST-000001") }},
+		{"recycled log", func(fs vfs.FS) error {
+			if err := createAndSync(fs, "store/old"); err == nil {
+				return errors.New("the disk is not broken")
+			}
+			f, err := fs.ReuseForWrite("store/old", "store/000005.log", vfs.WriteCategoryUnspecified)
+			if err != nil {
+				return err
+			}
+			return errors.Join(f.SyncData(), f.Close())
+		}},
+		{"directory", func(fs vfs.FS) error { return syncDir(fs, "store") }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			mem := vfs.NewMem()
+			if err := mem.MkdirAll("store", 0o700); err != nil {
+				t.Fatal(err)
+			}
+			var broken atomic.Bool
+			broken.Store(true)
+			var out bytes.Buffer
+			l := &logger{log: slog.New(slog.NewTextHandler(&out, nil))}
+			if err := tc.do(tellFS{brokenSync{mem, &broken}, l.failed}); !errors.Is(err, errDisk) {
+				t.Fatalf("got %v, want the disk's error", err)
+			}
+			if n := strings.Count(out.String(), errDisk.Error()); n != 1 {
+				t.Errorf("the error is logged %d times:\n%s", n, out.String())
+			}
+		})
+	}
+	var out bytes.Buffer
+	fs := tellFS{vfs.NewMem(), (&logger{log: slog.New(slog.NewTextHandler(&out, nil))}).failed}
+	if err := createAndSync(fs, "gone/x.log"); err == nil || !strings.Contains(out.String(), "create") {
+		t.Errorf("a log that cannot be made: %v, logged %q", err, out.String())
+	}
+}
+
+func createAndSync(fs vfs.FS, name string) error {
+	f, err := fs.Create(name, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 // TestExitEndsTheProcessWithItsCode runs this test binary again; there it opens

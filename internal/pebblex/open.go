@@ -43,6 +43,7 @@ const (
 const (
 	blockSize        = 16 << 10 // bytes; larger blocks compress better and need a smaller index
 	filterBits       = 10       // per key: about 1 % false positives
+	liveTables       = 2        // memtables in memory under load: one filling, one being flushed
 	stopWritesTables = 4        // memtables that may queue for flushing before writes stall
 	maxCompactions   = 2        // compactions at a time; the machine is shared
 )
@@ -66,7 +67,10 @@ type Options struct {
 	// Create makes the store. Dir must then be absent or empty; otherwise the
 	// store must be there.
 	Create bool
-	// CacheSize is the block cache in bytes; 0 means DefaultCacheSize.
+	// CacheSize is the block cache in bytes; 0 means DefaultCacheSize. Pebble
+	// takes the memory of memtables out of its cache, and a cache no larger than
+	// two memtables holds nothing under load; they are added here, so that this
+	// is what is left for blocks.
 	CacheSize int64
 	// MemTableSize is the size of a memtable in bytes; 0 means
 	// DefaultMemTableSize.
@@ -87,6 +91,10 @@ type Options struct {
 
 // Open opens the store in o.Dir, or makes it. The caller closes it. A directory
 // it makes has mode 0700, and its name is durable when Open returns.
+//
+// What a crash left in the log is flushed before Open returns, so whatever can be
+// read is durable. A disk that refuses the flush keeps Open waiting; the log says
+// so.
 //
 // Errors are ErrExists, ErrMissing and ErrInUse where they apply, wrapped with
 // the directory; [pebble.IsCorruptionError] tells of damaged files.
@@ -171,11 +179,11 @@ func explain(o Options, err error) error {
 func pebbleOptions(o Options) *pebble.Options {
 	log := &logger{log: o.Log.With("store", o.Dir), fatal: o.OnFatal}
 	p := &pebble.Options{
-		FS:                          SyncMarkers(o.FS),
+		FS:                          SyncMarkers(tellFS{o.FS, log.failed}),
 		FormatMajorVersion:          pebble.FormatNewest,
 		ErrorIfExists:               o.Create,
 		ErrorIfNotExists:            !o.Create,
-		CacheSize:                   o.CacheSize,
+		CacheSize:                   o.CacheSize + liveTables*int64(o.MemTableSize),
 		MemTableSize:                o.MemTableSize,
 		MemTableStopWritesThreshold: stopWritesTables,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, maxCompactions },
