@@ -170,7 +170,7 @@ func RunAggregator(ctx context.Context, c Aggregator, log *slog.Logger, level *s
 	}
 	log = log.With("program", "aggregator")
 	stack := &serve.Stack{Log: log}
-	a := &aggregator{Aggregator: c, log: log, level: level, stack: stack}
+	a := &aggregator{Aggregator: c, log: log, level: level, stack: stack, asked: ctx}
 	if err := a.start(); err != nil {
 		return closeAfter(stack, fmt.Errorf("aggregator: %w", err))
 	}

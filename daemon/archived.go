@@ -107,20 +107,19 @@ func RunArchive(ctx context.Context, c Archived, log *slog.Logger, level *slog.L
 	if c.NATSURL == "" {
 		return fault.New(fault.Invalid, "MISSING", "NATS_URL: an archive needs the URL of a NATS server").InField("NATS_URL")
 	}
-	log = log.With("archive", c.ArchiveID)
 	stack := &serve.Stack{Log: log}
-	tasks, err := startArchive(c, log, level, stack)
+	tasks, err := startArchive(ctx, c, log, level, stack)
 	if err != nil {
 		return closeAfter(stack, err)
 	}
-	log.Info("the archive serves", "dir", c.DataDir, "version", serve.Version().String())
+	log.Info("the archive serves", "archive", c.ArchiveID, "dir", c.DataDir, "version", serve.Version().String())
 	if err := c.announceReady(Running{}); err != nil {
 		return closeAfter(stack, err)
 	}
 	return stack.Run(ctx, tasks...)
 }
 
-func startArchive(c Archived, log *slog.Logger, level *slog.LevelVar, stack *serve.Stack) ([]serve.Task, error) {
+func startArchive(ctx context.Context, c Archived, log *slog.Logger, level *slog.LevelVar, stack *serve.Stack) ([]serve.Task, error) {
 	files, err := blob.OpenStore(c.fileConfig(log, false))
 	if err != nil {
 		return nil, fmt.Errorf("%w (archived init makes a new archive)", err)
@@ -162,8 +161,7 @@ func startArchive(c Archived, log *slog.Logger, level *slog.LevelVar, stack *ser
 			}
 		})
 	}}
-	lost := serve.Task{Name: "bus", Run: func(ctx context.Context) error { return lost(ctx, conn) }}
-	return []serve.Task{admin, sweep, lost}, nil
+	return []serve.Task{admin, sweep, watchBus(ctx, conn)}, nil
 }
 
 // sweepInterval is how often idle uploads are looked for.

@@ -53,17 +53,20 @@ func connected(conn *bus.Conn) error {
 	return fault.New(fault.Transient, "BUS_DISCONNECTED", "NATS can not be reached")
 }
 
-// lost ends the program when its connection to NATS is gone for good.
-func lost(ctx context.Context, conn *bus.Conn) error {
-	select {
-	case <-conn.Lost():
-		if ctx.Err() != nil {
-			return nil
+// watchBus is the task that ends the program when its connection to NATS is
+// gone for good. asked ends when the program was asked to stop: from then on a
+// closed connection is what was wanted.
+func watchBus(asked context.Context, conn *bus.Conn) serve.Task {
+	return serve.Task{Name: "bus", Run: func(ctx context.Context) error {
+		select {
+		case <-conn.Lost():
+			if asked.Err() == nil {
+				return fault.New(fault.Transient, "BUS_LOST", "NATS closed the connection for good: see the log before this line")
+			}
+		case <-ctx.Done():
 		}
-		return fault.New(fault.Transient, "BUS_LOST", "NATS closed the connection for good: see the log before this line")
-	case <-ctx.Done():
 		return nil
-	}
+	}}
 }
 
 // every calls fn at intervals until ctx ends.

@@ -27,6 +27,7 @@ type aggregator struct {
 	level *slog.LevelVar
 	stack *serve.Stack
 	tasks []serve.Task
+	asked context.Context // ends when the program is asked to stop
 
 	nats    *server.Server // nil when NATS_URL names another
 	conn    *bus.Conn
@@ -65,7 +66,7 @@ func (a *aggregator) startBus() error {
 		return err
 	}
 	a.conn, a.running.NATSURL = conn, cfg.URL
-	a.tasks = append(a.tasks, serve.Task{Name: "bus", Run: func(ctx context.Context) error { return lost(ctx, conn) }})
+	a.tasks = append(a.tasks, watchBus(a.asked, conn))
 	return a.stack.Push("bus", busLimit, conn.Drain)
 }
 

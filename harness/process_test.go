@@ -1,0 +1,188 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/verae/archive/harness/world"
+	"github.com/verae/archive/internal/need"
+	"github.com/verae/archive/wire"
+)
+
+// startHarness runs this test binary as the harness and waits until it is
+// ready.
+func startHarness(t *testing.T, out *bytes.Buffer, args ...string) (*exec.Cmd, world.Ready) {
+	t.Helper()
+	dir := t.TempDir()
+	ready := filepath.Join(dir, "ready.json")
+	cmd := exec.Command(os.Args[0], append([]string{harnessCommand, "--dir", filepath.Join(dir, "data"), "--ready", ready}, args...)...)
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if cmd.ProcessState == nil {
+			_ = cmd.Process.Kill() // the test failed before it ended the harness
+			_ = cmd.Wait()
+		}
+	})
+	deadline := time.Now().Add(time.Minute)
+	for {
+		data, err := os.ReadFile(ready)
+		if err == nil {
+			var r world.Ready
+			if err := json.Unmarshal(data, &r); err != nil {
+				t.Fatal(err)
+			}
+			return cmd, r
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the harness is not ready: %s", out)
+		}
+		time.Sleep(10 * time.Millisecond) // polls; nothing is timed by it
+	}
+}
+
+// gone waits until no process of the list runs. A zombie that nobody reaps is
+// gone too.
+func gone(t *testing.T, pids []int) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for _, pid := range pids {
+		for running(pid) {
+			if time.Now().After(deadline) {
+				t.Fatalf("process %d is left behind", pid)
+			}
+			time.Sleep(10 * time.Millisecond) // polls; nothing is timed by it
+		}
+	}
+}
+
+func running(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	return !strings.HasPrefix(rest, "Z")
+}
+
+func pids(r world.Ready) (list []int) {
+	for _, a := range r.Archives {
+		list = append(list, a.PID)
+	}
+	return list
+}
+
+func TestHarnessStopsOnInterrupt(t *testing.T) {
+	var out bytes.Buffer
+	cmd, r := startHarness(t, &out)
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("Ctrl-C ends it with %v: %s", err, out.String())
+	}
+	gone(t, pids(r))
+}
+
+func TestNothingOutlivesAKilledHarness(t *testing.T) {
+	if _, err := os.Stat("/proc/self/stat"); err != nil {
+		need.Missing(t, "/proc")
+	}
+	var out bytes.Buffer
+	cmd, r := startHarness(t, &out)
+	children := append(pids(r), aggregatorPID(t, r))
+	for _, pid := range children {
+		if !running(pid) {
+			t.Fatalf("process %d does not run", pid)
+		}
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // killed, as asked
+	gone(t, children)
+}
+
+func aggregatorPID(t *testing.T, r world.Ready) int {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(r.Dir, world.Aggregator+".ready"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p struct{ PID int }
+	if err := json.Unmarshal(data, &p); err != nil || p.PID == 0 {
+		t.Fatalf("%s: %v", data, err)
+	}
+	return p.PID
+}
+
+// What the harness prints works when it is pasted.
+func TestPastedCurlWorks(t *testing.T) {
+	need.Program(t, "curl")
+	bash := need.Program(t, "bash")
+	var out bytes.Buffer
+	cmd, r := startHarness(t, &out)
+	line := regexp.MustCompile(`(?s)curl -sS .*?'includeAttached=true'`).FindString(out.String())
+	answer, err := exec.CommandContext(t.Context(), bash, "-c", line).Output()
+	if err != nil {
+		t.Fatalf("%s: %v", line, err)
+	}
+	job, err := wire.Decode[wire.Job](answer)
+	if err != nil || job.Status != wire.StatusCompleted || len(job.Receipts) != 2 || job.SHA256.String() != firstDigest {
+		t.Errorf("the pasted line answers %s, %v", answer, err)
+	}
+	if len(job.ArchivesExpected) != 3 || job.ArchiveReplies != 2 || !job.Complete {
+		t.Errorf("the records are on %d of %v", job.ArchiveReplies, job.ArchivesExpected)
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	gone(t, pids(r))
+}
+
+// --seed timestamps a directory through the API; the files come back by their
+// digests.
+func TestSeedTimestampsADirectory(t *testing.T) {
+	dir := t.TempDir()
+	want := map[wire.Digest]string{}
+	for i := range 12 {
+		name := fmt.Sprintf("sub/file %d.txt", i)
+		data := randomBytes(i*40_000, uint64(i))
+		want[sum(data)] = name
+		if err := os.MkdirAll(filepath.Join(dir, "sub"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out bytes.Buffer
+	data := filepath.Join(t.TempDir(), "data")
+	if code := run([]string{"--dir", data, "--seed", dir, "--once"}, &out, &out); code != 0 {
+		t.Fatalf("exit code %d: %s", code, out.String())
+	}
+	w := startWorld(t, world.Config{Dir: data})
+	for d, name := range want {
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		job, err := w.Client("acme").Receipts(ctx, d)
+		stop()
+		if err != nil || len(job.Files) != 1 || job.Files[0].Name != name {
+			t.Errorf("%s: %+v, %v", name, job.Files, err)
+		}
+	}
+}
