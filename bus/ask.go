@@ -31,8 +31,9 @@ type ask struct {
 
 	mu     sync.Mutex // guards all below
 	queue  []*nats.Msg
-	bytes  int64
-	silent bool // the server said that nobody listens
+	held   int   // messages of the queue, and those pump has taken and not handed out
+	bytes  int64 // of them
+	silent bool  // the server said that nobody listens
 }
 
 // Ask publishes q to every archive and returns the replies as they come, pages
@@ -138,12 +139,13 @@ func (k *ask) deliver(msg *nats.Msg) {
 		return
 	}
 	k.mu.Lock()
-	if len(k.queue) >= MaxQueuedReplies || k.bytes+size > MaxQueuedReplyBytes {
+	if k.held >= MaxQueuedReplies || k.bytes+size > MaxQueuedReplyBytes {
 		k.mu.Unlock()
 		k.drop(size, "queue-full")
 		return
 	}
 	k.queue = append(k.queue, msg)
+	k.held++
 	k.bytes += size
 	k.mu.Unlock()
 	k.kick()
@@ -174,6 +176,7 @@ func (k *ask) done(msg *nats.Msg) {
 	size := int64(len(msg.Data))
 	k.a.queued.Add(-size)
 	k.mu.Lock()
+	k.held--
 	k.bytes -= size
 	k.mu.Unlock()
 }
@@ -183,7 +186,7 @@ func (k *ask) discard() {
 	k.mu.Lock()
 	msgs := k.queue
 	k.queue = nil
-	k.bytes = MaxQueuedReplyBytes // nothing more fits
+	k.held = MaxQueuedReplies // nothing more fits
 	k.mu.Unlock()
 	for _, msg := range msgs {
 		k.a.queued.Add(-int64(len(msg.Data)))

@@ -110,11 +110,11 @@ func (s *ArchiveService) read(ctx context.Context, msg *nats.Msg) error {
 	if err != nil {
 		return err
 	}
-	_, visible, err := s.node.FileOf(ctx, tenant, cid.String(), cid.Digest)
+	file, visible, err := s.node.FileOf(ctx, tenant, cid.String(), cid.Digest)
 	if err != nil {
 		return err
 	}
-	if !visible {
+	if !visible || file.CID != cid.String() { // a block of a file is not that file
 		return errNoFile
 	}
 	data, _, err := s.blobs.Read(ctx, cid.String(), r.Offset, int(r.Length))

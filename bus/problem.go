@@ -116,7 +116,7 @@ func sendFault(err error, to string) error {
 		errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrConnectionDraining),
 		errors.Is(err, nats.ErrConnectionReconnecting):
 		return fault.New(fault.Transient, CodeDisconnected, "%s: no connection to NATS: %w", to, err)
-	case fault.KindOf(err) == fault.Transient:
+	case fault.KindOf(err) == fault.Transient, errors.Is(err, nats.ErrTimeout):
 		return fault.New(fault.Transient, CodeTimeout, "%s: no answer in time: %w", to, err)
 	case errors.Is(err, nats.ErrMaxPayload):
 		return fault.New(fault.Invalid, CodeTooLarge, "%s: message larger than the server's max_payload: %w", to, err)

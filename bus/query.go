@@ -16,7 +16,7 @@ import (
 func (s *ArchiveService) onQuery(msg *nats.Msg) {
 	named := names(msg.Header.Get(wire.HeaderExpect), s.id)
 	if !named && s.absent != nil {
-		if key, ok := wire.QueryDigest(msg.Data); ok && s.absent(key) {
+		if digest, ok := wire.QueryDigest(msg.Data); ok && s.absent(digest) {
 			s.metrics.silent.Inc()
 			return
 		}

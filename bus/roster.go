@@ -226,14 +226,19 @@ func (r *Roster) watch() {
 	for {
 		select {
 		case <-tick.C:
-			r.mu.Lock()
-			for _, m := range r.members {
-				r.note(m, r.now())
-			}
-			r.mu.Unlock()
+			r.tick()
 		case <-r.stop:
 			return
 		}
+	}
+}
+
+func (r *Roster) tick() {
+	now := r.now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range r.members {
+		r.note(m, now)
 	}
 }
 

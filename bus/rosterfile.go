@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -123,8 +124,8 @@ func (f rosterFile) with(id wire.ArchiveID, key string) rosterFile {
 
 // checkKey reports whether key is an Ed25519 public key in its only spelling.
 func checkKey(key string) error {
-	raw, err := base64.StdEncoding.Strict().DecodeString(key)
-	if err != nil || len(raw) != 32 {
+	raw, err := base64.StdEncoding.DecodeString(key)
+	if err != nil || len(raw) != ed25519.PublicKeySize || base64.StdEncoding.EncodeToString(raw) != key {
 		return fault.New(fault.Invalid, "", "bus: %q is not an Ed25519 public key in base64 (44 characters)", key)
 	}
 	return nil

@@ -46,8 +46,8 @@ type Node interface {
 	// Answer returns what the archive has for the caller of q; false means
 	// silence: nothing, or nothing for him.
 	Answer(ctx context.Context, q wire.Query) (wire.Reply, bool, error)
-	// FileOf returns the file with that canonical CID, of multihash digest
-	// digest, if viewer may read it.
+	// FileOf returns a file in whose DAG is the block with the multihash digest
+	// of the canonical CID, if viewer may read one; that CID's own is preferred.
 	FileOf(ctx context.Context, viewer wire.TenantID, cid string, digest [32]byte) (wire.File, bool, error)
 	// Hello describes the archive as it is now.
 	Hello() wire.Hello
@@ -58,7 +58,7 @@ type Node interface {
 // Prober is implemented by nodes that can tell from memory that they surely have
 // nothing under a key. Queries about such keys cost no more than the look.
 type Prober interface {
-	Absent(key [32]byte) bool
+	Absent(digest wire.Digest) bool
 }
 
 // Blobs keeps the files of an archive. An error that says the upload is not known
@@ -93,7 +93,7 @@ type ArchiveService struct {
 	conn    *Conn
 	id      wire.ArchiveID
 	node    Node
-	absent  func(key [32]byte) bool // nil: no quick look
+	absent  func(digest wire.Digest) bool // nil: no quick look
 	blobs   Blobs
 	copies  int
 	log     *slog.Logger

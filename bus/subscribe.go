@@ -26,21 +26,25 @@ func (c *Conn) subscribe(nc *nats.Conn, subject, group string, handle nats.MsgHa
 	return sub, nil
 }
 
-// unsubscribe ends a subscription at once; messages not yet handled are lost.
+// unsubscribe ends a subscription at once; messages not yet handled are lost. It
+// is safe to call again.
 func (c *Conn) unsubscribe(sub *nats.Subscription) {
 	c.forget(sub)
 	// An error says that it has ended before.
 	_ = sub.Unsubscribe()
 }
 
-// forget stops counting sub's drops live and keeps what it dropped so far.
-func (c *Conn) forget(sub *nats.Subscription) {
+// forget stops counting sub's drops live and keeps what it dropped so far. It
+// reports whether sub was in force.
+func (c *Conn) forget(sub *nats.Subscription) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, ok := c.subs[sub]; ok {
+	_, ok := c.subs[sub]
+	if ok {
 		delete(c.subs, sub)
 		c.metrics.dropped.keep(sub)
 	}
+	return ok
 }
 
 // drain ends subscriptions after the messages that have arrived for them are
@@ -49,6 +53,9 @@ func (c *Conn) forget(sub *nats.Subscription) {
 func (c *Conn) drain(ctx context.Context, subs ...*nats.Subscription) error {
 	var ended []chan struct{}
 	for _, sub := range subs {
+		if !c.forget(sub) {
+			continue // it has ended before, and would never say so again
+		}
 		if !c.Connected() {
 			// Draining needs a round trip. What is in memory now was not
 			// acknowledged, and its senders try again.
@@ -61,7 +68,6 @@ func (c *Conn) drain(ctx context.Context, subs ...*nats.Subscription) error {
 			c.unsubscribe(sub)
 			continue
 		}
-		c.forget(sub)
 		ended = append(ended, done)
 	}
 	for _, done := range ended {

@@ -141,6 +141,9 @@ func (u *upload) ID() string { return u.id }
 // Write sends the next bytes of the file. It waits for memory and credit, and
 // returns Transient, NO_ARCHIVE once fewer than PUT_MIN_COPIES archives keep up.
 func (u *upload) Write(p []byte) (n int, err error) {
+	if err := u.err(); err != nil {
+		return 0, err
+	}
 	for len(p) > 0 {
 		if u.cur == nil {
 			if err := u.next(); err != nil {
@@ -178,14 +181,12 @@ func (u *upload) dispatch() error {
 	u.cur = nil
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	f.refs.Store(int32(len(u.lanes)) + 1)
-	defer u.release(f)
-	if u.cause != nil || u.finished {
-		for range u.lanes {
-			u.release(f)
-		}
-		return u.stopped()
+	if err := u.stopped(); err != nil {
+		f.refs.Store(1)
+		u.release(f)
+		return err
 	}
+	f.refs.Store(int32(len(u.lanes)))
 	for _, l := range u.lanes {
 		l.frames <- f // has room for every slot
 	}
@@ -276,12 +277,12 @@ func (u *upload) err() error {
 	return u.stopped()
 }
 
-// stopped says why nothing more is taken. mu is held.
+// stopped says why nothing more is taken, if so. mu is held.
 func (u *upload) stopped() error {
-	if u.cause != nil {
-		return u.cause
+	if u.cause == nil && u.finished {
+		return errors.New("bus: write after finish of upload " + u.id)
 	}
-	return errors.New("bus: write after finish of upload " + u.id)
+	return u.cause
 }
 
 // laneEnded is called once by every lane: with nil when the archive has written
