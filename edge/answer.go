@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 
+	"github.com/verae/archive/blob"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/wire"
 )
@@ -57,25 +57,11 @@ func (x *exchange) send(status int, contentType string, body []byte) {
 // caller has (RFC 9110, section 13.1.2).
 func (x *exchange) unchanged(tag string) bool {
 	x.Header().Set("ETag", tag)
-	if !tagMatches(x.r.Header.Values("If-None-Match"), tag) {
+	if !blob.MatchesETag(x.r.Header.Values("If-None-Match"), tag, false) {
 		return false
 	}
 	x.WriteHeader(http.StatusNotModified)
 	return true
-}
-
-// tagMatches compares weakly, as If-None-Match does.
-func tagMatches(fields []string, tag string) bool {
-	for _, field := range fields {
-		for field != "" {
-			var one string
-			one, field = cutUnquoted(field, ',')
-			if one = trim(one); one == "*" || strings.TrimPrefix(one, "W/") == tag {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // reprDigest is the header Repr-Digest of RFC 9530.

@@ -1,20 +1,17 @@
 package edge
 
 import (
-	"errors"
 	"io"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/splitter"
 )
 
-// maxEpilogue is what may follow the part of a body that means something, in
-// bytes: the line ends behind a closing delimiter, or the body that some
-// clients send with a GET.
-const maxEpilogue = 64 << 10
+// maxIgnored bounds the body that some clients send with a GET, in bytes. It
+// means nothing (RFC 9110, section 9.3.1).
+const maxIgnored = 64 << 10
 
 // body is the body of a request. It reads under a deadline that moves on with
 // what arrives, and tells when the body grows large. One goroutine uses it.
@@ -27,10 +24,12 @@ type body struct {
 	got    int64
 	waited time.Duration // spent in Read, so waiting for the sender
 	grown  bool          // large was called
+	whole  bool          // all of it has arrived
 	err    error         // why reading ended; io.EOF at the end; sticky
 }
 
-// Read returns the next bytes. All errors but io.EOF are faults.
+// Read returns the next bytes. Its errors are those of the connection, but for
+// a refusal of large.
 func (b *body) Read(p []byte) (int, error) {
 	if b.err != nil || len(p) == 0 {
 		return 0, b.err
@@ -40,17 +39,14 @@ func (b *body) Read(p []byte) (int, error) {
 	n, err := b.in.Read(p)
 	b.waited += time.Since(start)
 	b.got += int64(n)
-	switch {
-	case err == io.EOF:
-		b.err = io.EOF
-		// From here on net/http reads in the background, to see the client
-		// leave. A deadline that passes would look like that.
-		b.deadline(time.Time{})
-	case err != nil:
-		b.err = brokenBody(err)
-	case b.got > b.limits.LargeBody && !b.grown:
+	// At the end of the body net/http clears the deadline, and reads on in the
+	// background to see the client leave.
+	b.whole, b.err = err == io.EOF, err
+	if b.got > b.limits.LargeBody && !b.grown {
 		b.grown = true
-		b.err = b.large()
+		if err := b.large(); err != nil {
+			b.err = err
+		}
 	}
 	return n, b.err
 }
@@ -65,41 +61,25 @@ func (b *body) patience() time.Duration {
 // one is closed, and the next read says so; the recorders of tests have none.
 func (b *body) deadline(at time.Time) { _ = b.conn.SetReadDeadline(at) }
 
-// rest reads what follows the end of what was meant. It returns nil once the
-// body has arrived in full.
-func (b *body) rest() error {
-	if b.ended() {
+// ignore reads past the body of a request that takes none.
+func (b *body) ignore() error {
+	if b.whole {
 		return nil
 	}
-	if _, err := io.CopyN(io.Discard, b, maxEpilogue+1); err != io.EOF {
-		if err == nil {
-			err = fault.New(fault.Invalid, splitter.CodeTooLarge, "more than %d bytes follow the end of what the body says, or come with a request that takes no body; leave them out", maxEpilogue)
-		}
-		return err
+	switch _, err := io.CopyN(io.Discard, b, maxIgnored+1); {
+	case err == nil:
+		return fault.New(fault.Invalid, splitter.CodeTooLarge, "this request takes no body, and came with more than %d bytes; leave them out", maxIgnored)
+	case err != io.EOF:
+		return fault.New(fault.Invalid, splitter.CodeIncompleteBody, "the body did not arrive whole: %w", err)
 	}
 	return nil
 }
-
-// ended reports whether the body has arrived in full.
-func (b *body) ended() bool { return b.err == io.EOF }
 
 // giveUp is called when the answer begins. net/http reads some of an unread
 // body before it answers, for clients that listen only after they have spoken;
 // it may not wait long for it.
 func (b *body) giveUp() {
-	if !b.ended() {
+	if !b.whole {
 		b.deadline(time.Now().Add(b.limits.DrainTime))
 	}
-}
-
-// brokenBody says in our terms how a client's body failed. The connection is
-// the client's: in whatever way it broke, the body did not arrive whole.
-func brokenBody(err error) error {
-	if tooLong, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return fault.New(fault.Invalid, splitter.CodeTooLarge, "the body is longer than %d bytes", tooLong.Limit)
-	}
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return fault.New(fault.Invalid, splitter.CodeIncompleteBody, "the body stopped arriving, or came too slowly; send it again")
-	}
-	return fault.New(fault.Invalid, splitter.CodeIncompleteBody, "the body broke off before its end; send it again: %w", err)
 }

@@ -1,8 +1,10 @@
 package edge
 
 import (
+	"errors"
 	"net/http"
 
+	"github.com/verae/archive/blob"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/splitter"
 )
@@ -26,7 +28,6 @@ const (
 	codeTooManyUploads   = "TOO_MANY_UPLOADS"
 	codeInternal         = "INTERNAL"
 	codeUnavailable      = "UNAVAILABLE"
-	codeStoredBytesWrong = "STORED_BYTES_WRONG"
 )
 
 // statusOfKind is the HTTP status of a fault whose code is not in statusOfCode.
@@ -69,6 +70,9 @@ var statusOfCode = map[fault.Kind]map[string]int{
 
 // statusOf returns the HTTP status of an error.
 func statusOf(err error) int {
+	if e, ok := errors.AsType[*blob.StatusError](err); ok {
+		return e.Status
+	}
 	kind := fault.KindOf(err)
 	if status, ok := statusOfCode[kind][fault.CodeOf(err)]; ok {
 		return status

@@ -1,9 +1,11 @@
 package edge
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 
+	"github.com/verae/archive/blob"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/jobs"
 	"github.com/verae/archive/wire"
@@ -38,7 +40,7 @@ func (s *Server) getRecord(x *exchange) error {
 	if x.unchanged(`"` + body.SHA256.String() + `"`) {
 		return nil
 	}
-	describe(h, body.ContentType, id.String(), body.SHA256, int64(len(body.Bytes)))
+	describe(h, recordType(body.ContentType), id.String(), body.SHA256, int64(len(body.Bytes)))
 	x.WriteHeader(http.StatusOK)
 	x.Write(body.Bytes) // a failure is the connection's end; the exchange keeps it
 	return nil
@@ -61,16 +63,12 @@ func (s *Server) getFile(x *exchange) error {
 	if x.unchanged(`"` + f.SHA256.String() + `"`) {
 		return nil
 	}
-	describe(h, f.ContentType, f.Name, f.SHA256, f.Size)
+	describe(h, blob.ContentType(f.ContentType), cmp.Or(f.Name, f.SHA256.String()), f.SHA256, f.Size)
 	if x.r.Method == http.MethodHead {
 		x.WriteHeader(http.StatusOK)
 		return nil
 	}
-	in, err := s.openFile(x.r.Context(), f, tenant)
-	if err != nil {
-		return err
-	}
-	return x.stream(in)
+	return x.stream(s.open(x, f, tenant))
 }
 
 // recordAsked reads the record id of the path.
@@ -101,10 +99,19 @@ func (s *Server) findFile(x *exchange, find func(wire.TenantID) (jobs.File, erro
 // describe sets the headers of stored bytes. They are somebody's bytes on our
 // origin: nothing about them may run or be guessed.
 func describe(h http.Header, contentType, name string, digest wire.Digest, size int64) {
-	h.Set("Content-Type", safeType(contentType))
-	h.Set("Content-Disposition", disposition(name, digest.String()))
+	h.Set("Content-Type", contentType)
+	h.Set("Content-Disposition", blob.Disposition(name))
 	h.Set("Content-Length", strconv.FormatInt(size, 10))
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
 	h.Set("Accept-Ranges", "none")
 	h.Set("Repr-Digest", reprDigest(digest))
+}
+
+// recordType is the content type of a record's bytes. JSON can not run, unlike
+// most of what a sender may state.
+func recordType(stated string) string {
+	if stated == typeJSON {
+		return typeJSON
+	}
+	return blob.ContentType(stated)
 }

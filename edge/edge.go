@@ -30,6 +30,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/verae/archive/blob"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/jobs"
 	"github.com/verae/archive/splitter"
@@ -120,6 +121,7 @@ type Config struct {
 type Server struct {
 	Config
 	mux     *http.ServeMux
+	gateway *blob.Handler
 	bounds  *bounds
 	metrics *metrics
 
@@ -148,6 +150,7 @@ func New(c Config) (*Server, error) {
 		bounds: &bounds{inFlight: c.Limits.InFlight, uploads: c.Limits.Uploads},
 	}
 	s.running, s.drain = context.WithCancel(context.Background())
+	s.gateway = newGateway(s)
 	s.mux = s.newMux()
 	return s, nil
 }

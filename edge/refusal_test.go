@@ -124,9 +124,11 @@ func TestStatedLengthIsRefusedUnread(t *testing.T) {
 			r := w.request("POST", "/zapier/v1/timestamp", "", "x-api-key", key, "Content-Type", contentType)
 			body := &countingBody{left: length}
 			r.Body, r.ContentLength = body, length
+			before := w.server.metricsOf(t, "verae_edge_received_bytes_total")
 			p := w.do(r).problem(t)
-			if over := length > limit; over != (p.Status == 413) {
-				t.Errorf("%s with %d bytes: status %d: %s", contentType, length, p.Status, p.Detail)
+			read := w.server.metricsOf(t, "verae_edge_received_bytes_total") - before
+			if over := length > limit; over != (p.Status == 413) || over != (read == 0) {
+				t.Errorf("%s with %d bytes: status %d after %v bytes: %s", contentType, length, p.Status, read, p.Detail)
 			}
 		}
 	}

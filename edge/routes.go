@@ -93,7 +93,7 @@ func (s *Server) begin(w http.ResponseWriter, r *http.Request) *exchange {
 	x := &exchange{w: w, r: r, conn: http.NewResponseController(w), limits: &s.Limits, requestID: requestID(r.Header), start: time.Now()}
 	x.body = &body{in: r.Body, conn: x.conn, limits: &s.Limits, large: func() error { return s.takeUpload(x) }}
 	if r.Body == nil || r.Body == http.NoBody {
-		x.body.in, x.body.err = http.NoBody, io.EOF
+		x.body.whole, x.body.err = true, io.EOF
 	}
 	s.metrics.inFlight.Inc()
 	h := x.Header()
@@ -119,7 +119,7 @@ func (s *Server) run(x *exchange, rt *route) error {
 		defer leave()
 	}
 	if !rt.body {
-		if err := x.body.rest(); err != nil {
+		if err := x.body.ignore(); err != nil {
 			return err
 		}
 	}

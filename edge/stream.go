@@ -1,8 +1,6 @@
 package edge
 
 import (
-	"bytes"
-	"context"
 	"crypto/sha256"
 	"errors"
 	"hash"
@@ -14,37 +12,21 @@ import (
 	"github.com/verae/archive/wire"
 )
 
-// streamBuffer is how much of a file is read at a time, in bytes: what travels
-// from an archive in one message.
-const streamBuffer = wire.FragmentSize
-
-// openFile opens the bytes of a file and waits for the first of them, so that
-// archives that can not deliver are found out before an answer has begun.
-func (s *Server) openFile(ctx context.Context, f jobs.File, tenant wire.TenantID) (io.ReadCloser, error) {
-	in, err := s.Files.ReadFile(ctx, f.ArchiveIDs, tenant, f.CID, f.Size)
-	if err != nil {
-		return nil, err
-	}
-	v := &verified{in: in, left: f.Size, want: f.SHA256, sum: sha256.New()}
-	first := make([]byte, streamBuffer)
-	n, err := io.ReadFull(v, first[:min(int64(len(first)), f.Size)])
-	if err == nil && f.Size == 0 {
-		_, err = v.Read(first)
-	}
-	if err != nil && err != io.EOF {
-		return nil, errors.Join(err, in.Close())
-	}
-	return struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(bytes.NewReader(first[:n]), v), in}, nil
+// open returns the bytes of a file, which are asked for at the first Read and
+// come whole or with an error. What goes wrong is noted with the exchange.
+func (s *Server) open(x *exchange, f jobs.File, tenant wire.TenantID) io.ReadCloser {
+	return &download{x: x, left: f.Size, want: f.SHA256, sum: sha256.New(), open: func() (io.ReadCloser, error) {
+		return s.Files.ReadFile(x.r.Context(), f.ArchiveIDs, tenant, f.CID, f.Size)
+	}}
 }
 
-// verified reads a file of known size and digest. Its last bytes come out only
+// download reads a file of known size and digest. Its last bytes come out only
 // if all of them are right, so that a client with a Content-Length in hand never
 // takes a wrong file for whole. The archives check as well; this check is ours.
-type verified struct {
-	in   io.Reader
+type download struct {
+	x    *exchange
+	open func() (io.ReadCloser, error)
+	in   io.ReadCloser // nil before the first Read
 	left int64
 	want wire.Digest
 	sum  hash.Hash
@@ -52,47 +34,84 @@ type verified struct {
 }
 
 // Read returns the next bytes. A file that is not what it should be is Corrupt.
-func (v *verified) Read(p []byte) (int, error) {
-	if v.err != nil {
-		return 0, v.err
+func (d *download) Read(p []byte) (n int, err error) {
+	if d.err == nil && d.in == nil {
+		d.in, d.err = d.open()
 	}
-	n, err := v.in.Read(p)
-	v.sum.Write(p[:n])
-	v.left -= int64(n)
-	switch {
-	case v.left < 0:
-		v.err = fault.New(fault.Corrupt, codeStoredBytesWrong, "edge: an archive sent more bytes than the file has")
-	case v.left == 0:
-		v.err = io.EOF
-		if wire.Digest(v.sum.Sum(nil)) != v.want {
-			v.err = fault.New(fault.Corrupt, codeStoredBytesWrong, "edge: an archive sent bytes that are not the file %s", v.want)
-		}
-	case err == io.EOF:
-		v.err = fault.New(fault.Corrupt, codeStoredBytesWrong, "edge: an archive sent %d bytes too few of the file %s", v.left, v.want)
-	default:
-		v.err = err
+	if d.err == nil {
+		n, d.err = d.next(p)
 	}
-	if v.err != nil && v.err != io.EOF {
-		return 0, v.err
+	if d.err != nil && d.err != io.EOF {
+		d.x.note(d.err)
 	}
-	return n, v.err
+	return n, d.err
 }
 
-// stream sends what is left of an open file. An error that is returned after
-// the answer began breaks the connection off.
-func (x *exchange) stream(in io.ReadCloser) error {
-	buf := make([]byte, streamBuffer)
+// next reads from the archive, and checks.
+func (d *download) next(p []byte) (int, error) {
+	n, err := d.in.Read(p)
+	d.sum.Write(p[:n])
+	d.left -= int64(n)
+	switch {
+	case d.left < 0:
+		return 0, damaged("an archive sent more bytes than the file %s has", d.want)
+	case d.left == 0 && wire.Digest(d.sum.Sum(nil)) != d.want:
+		return 0, damaged("an archive sent bytes that are not the file %s", d.want)
+	case err == io.EOF && d.left > 0:
+		return 0, damaged("an archive sent %d bytes too few of the file %s", d.left, d.want)
+	case err != nil && err != io.EOF && d.left > 0:
+		return 0, err
+	}
+	return n, err
+}
+
+func damaged(format string, args ...any) error {
+	return fault.New(fault.Corrupt, "FILE_DAMAGED", "edge: "+format, args...)
+}
+
+// Close lets go of the archive.
+func (d *download) Close() error {
+	if d.in == nil {
+		return nil
+	}
+	err := d.in.Close()
+	if err != nil {
+		d.x.note(err)
+	}
+	return err
+}
+
+// stream answers with an open file, and closes it. An error that is returned
+// after the answer began breaks the connection off.
+func (x *exchange) stream(in io.ReadCloser) (err error) {
+	defer func() { err = errors.Join(err, in.Close()) }()
+	buf := make([]byte, wire.FragmentSize)
+	n, err := fill(in, buf) // what fails at once can still be told in words
+	if err != nil && err != io.EOF {
+		return err
+	}
 	x.WriteHeader(http.StatusOK)
-	var err error
-	for err == nil {
-		var n int
-		n, err = in.Read(buf)
+	for {
 		if _, wrong := x.Write(buf[:n]); wrong != nil {
-			err = wrong
+			return wrong
 		}
+		switch {
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		}
+		n, err = in.Read(buf)
 	}
-	if err == io.EOF {
-		err = nil
+}
+
+// fill reads until buf is full. Unlike io.ReadFull it does not change the error
+// of a reader that ended, or broke off, before.
+func fill(in io.Reader, buf []byte) (n int, err error) {
+	for n < len(buf) && err == nil {
+		var m int
+		m, err = in.Read(buf[n:])
+		n += m
 	}
-	return errors.Join(err, in.Close())
+	return n, err
 }

@@ -39,10 +39,6 @@ func (s *Server) submit(x *exchange, wait time.Duration) error {
 	if err != nil {
 		return err
 	}
-	if err := x.body.rest(); err != nil {
-		req.Abort()
-		return err
-	}
 	include := req.IncludeAttached // Accept owns req
 	accepted, err := s.Jobs.Accept(x.r.Context(), caller, req)
 	x.endUpload()
@@ -61,7 +57,8 @@ func (s *Server) submit(x *exchange, wait time.Duration) error {
 	return x.answer(http.StatusAccepted, accepted)
 }
 
-// read reads the request by its media type. The error leaves no upload open.
+// read reads the request by its media type, to the end of its body. The error
+// leaves no upload open.
 func (s *Server) read(x *exchange, c jobs.Caller) (*splitter.Request, error) {
 	contentType, _, err := oneHeader(x.r.Header, "Content-Type")
 	if err != nil {

@@ -278,3 +278,22 @@ func TestErrorsOfJobsBecomeProblems(t *testing.T) {
 		}
 	}
 }
+
+// A deadline of the body's must not end a wait that comes after the body: to
+// net/http it would look as if the client had left.
+func TestBodyDeadlineDoesNotEndTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const wait = 5 * time.Minute
+		w := newWorld(t, func(c *Config) { c.WaitJob = wait })
+		key := w.allKey(acme)
+		for contentType, body := range map[string]string{jsonType: simpleBody, multiType: form(`name="files"; filename="a"`, "hello")} {
+			for _, length := range []int64{int64(len(body)), -1} { // -1: in chunks
+				r := w.request("POST", "/zapier/v1/timestamp/wait", body, "x-api-key", key, "Content-Type", contentType)
+				r.ContentLength = length
+				if a, took := w.timed(r); a.StatusCode != 202 || took != wait {
+					t.Errorf("%s, length %d: status %d after %v: %s", contentType, length, a.StatusCode, took, a.body)
+				}
+			}
+		}
+	})
+}

@@ -127,7 +127,12 @@ func (w *world) key(tenant wire.TenantID, scopes ...Scope) string {
 
 // reloadKeys makes the server see the key file now.
 func (w *world) reloadKeys() {
-	w.server.Keys.(*Keyring).checked.Store(0)
+	w.t.Helper()
+	ring := w.server.Keys.(*Keyring)
+	ring.checked.Store(0)
+	if err := ring.Ready(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // allKey makes a key that may do everything.
@@ -163,12 +168,18 @@ func (w *world) do(r *http.Request) answered {
 	if err != nil {
 		w.t.Fatalf("%s %s: %v", r.Method, r.URL, err)
 	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
+	a, err := readAll(res)
 	if err != nil {
 		w.t.Fatalf("%s %s: read the answer: %v", r.Method, r.URL, err)
 	}
-	return answered{res, body}
+	return a
+}
+
+// readAll reads an answer; the error says that it was cut.
+func readAll(res *http.Response) (answered, error) {
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	return answered{res, body}, err
 }
 
 // problem reads the answer as a problem, and checks what all problems promise.

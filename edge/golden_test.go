@@ -1,0 +1,112 @@
+package edge
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/jobs"
+	"github.com/verae/archive/wire"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the golden exchanges anew")
+
+// What differs from run to run in an exchange: keys, and ids made from the time.
+var passing = []struct {
+	pattern *regexp.Regexp
+	with    string
+}{
+	{regexp.MustCompile(`vk_live_\w+`), "KEY"},
+	{regexp.MustCompile(`"keyId":"\w+"`), `"keyId":"KEYID"`},
+	{regexp.MustCompile(`Etag: "[0-9a-f]{32}"`), `Etag: "TAG"`}, // over an answer with such ids
+	{regexp.MustCompile(`(submission=|"submissionId":")[0-9a-f-]{36}`), "${1}SUBMISSION"},
+}
+
+// dump writes an exchange as it was on the wire, with headers in order.
+func dump(method, path, body string, headers []string, a answered) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s\n", method, path)
+	for i := 0; i+1 < len(headers); i += 2 {
+		fmt.Fprintf(&b, "%s: %s\n", headers[i], headers[i+1])
+	}
+	fmt.Fprintf(&b, "\n%s\n--\n%d\n", strings.ReplaceAll(body, "\r\n", "\n"), a.StatusCode)
+	for _, name := range slices.Sorted(maps.Keys(a.Header)) {
+		if name != "Date" {
+			fmt.Fprintf(&b, "%s: %s\n", name, strings.Join(a.Header[name], " | "))
+		}
+	}
+	fmt.Fprintf(&b, "\n%s\n", a.body)
+	out := b.String()
+	for _, p := range passing {
+		out = p.pattern.ReplaceAllString(out, p.with)
+	}
+	return out
+}
+
+// An exchange of every route is as it was: the shapes are a contract.
+func TestGoldenExchanges(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.Checks = []Check{{"keys", c.Keys.(*Keyring).Ready}} })
+	w.jobs.ended = true
+	key := w.allKey(acme)
+	file, _ := w.addFile(acme, "hello", func(f *jobs.File) { f.Name = "hello.txt" })
+	w.store.records = map[wire.RecordID]map[wire.TenantID]jobs.Body{
+		{1}: {acme: {Kind: wire.KindMetadata, ContentType: jsonType, Bytes: []byte(`{"a": 1.0}`), SHA256: digestOf(`{"a": 1.0}`)}},
+	}
+	job := "/zapier/v1/timestamp/" + string(fakeJobID)
+	auth := []string{"x-api-key", key, "X-Request-Id", "golden"}
+	sendJSON := append(slices.Clone(auth), "Content-Type", jsonType)
+	for _, c := range []struct {
+		name, method, path, body string
+		headers                  []string
+		err                      error
+	}{
+		{"timestamp-json", "POST", "/zapier/v1/timestamp", `{"data":"hello","publicMetadata":{"a":1}}`, sendJSON, nil},
+		{"timestamp-multipart", "POST", "/zapier/v1/timestamp", form(`name="files"; filename="hello.txt"`, "hello"), append(slices.Clone(auth), "Content-Type", multiType), nil},
+		{"timestamp-wait", "POST", "/zapier/v1/timestamp/wait", `{"data":"hello"}`, sendJSON, nil},
+		{"timestamp-prefer", "POST", "/zapier/v1/timestamp", `{"data":"hello"}`, append(slices.Clone(sendJSON), "Prefer", "wait=5"), nil},
+		{"job", "GET", job, "", auth, nil},
+		{"job-wait", "GET", job + "/wait", "", auth, nil},
+		{"receipts", "GET", "/zapier/v1/receipts/" + sha256OfHello, "", auth, nil},
+		{"record", "GET", "/zapier/v1/records/01" + strings.Repeat("0", 62), "", auth, nil},
+		{"file", "GET", "/zapier/v1/files/" + file.String(), "", auth, nil},
+		{"ipfs", "GET", "/ipfs/" + w.store.files[file][acme].CID, "", auth, nil},
+		{"me", "GET", "/zapier/v1/me", "", auth, nil},
+		{"archives", "GET", "/zapier/v1/archives", "", auth, nil},
+		{"livez", "GET", "/livez", "", auth[2:], nil},
+		{"readyz", "GET", "/readyz", "", auth[2:], nil},
+		{"no-key", "GET", "/zapier/v1/me", "", auth[2:], nil},
+		{"no-route", "GET", "/zapier/v2/me?secret=1", "", auth, nil},
+		{"wrong-method", "DELETE", "/zapier/v1/timestamp", "", auth, nil},
+		{"digest-mismatch", "POST", "/zapier/v1/timestamp", `{"sha256":"` + strings.Repeat("0", 63) + `1","data":"hello"}`, sendJSON, nil},
+		{"media-type", "POST", "/zapier/v1/timestamp", `sha256=1`, append(slices.Clone(auth), "Content-Type", "application/x-www-form-urlencoded"), nil},
+		{"no-archive", "POST", "/zapier/v1/timestamp", `{"data":"hello"}`, sendJSON, fault.New(fault.Transient, "NO_ARCHIVE", "files: 0 of 1 copies could be stored; send it again")},
+		{"internal", "POST", "/zapier/v1/timestamp", `{"data":"hello"}`, sendJSON, fault.New(fault.Internal, "", "the disk is on fire")},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w.jobs.acceptErr = c.err
+			got := dump(c.method, c.path, c.body, c.headers, w.do(w.request(c.method, c.path, c.body, c.headers...)))
+			path := filepath.Join("testdata", "exchanges", c.name+".http")
+			if *rewrite {
+				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
