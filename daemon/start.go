@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/verae/archive/bus"
@@ -178,19 +179,28 @@ func (a *aggregator) startEngine() (err error) {
 	return a.stack.Push("jobs", storeLimit, func(context.Context) error { return a.engine.Close() })
 }
 
+// maxWatches is how many watches are handled at a time; more wait on the bus. A
+// watch for a known submission only wakes it, one of a foreign edge costs a
+// commit.
+const maxWatches = 256
+
 // startDoors opens the entrances on the bus: the poller's, and middleware's.
 func (a *aggregator) startDoors() error {
+	var watching sync.WaitGroup
+	slots := make(chan struct{}, maxWatches)
 	stop, err := a.conn.SubscribeWatch(func(w wire.Watch) {
-		go func() {
-			if err := a.engine.Watch(context.Background(), w); err != nil && !fault.Is(err, fault.Transient) {
+		slots <- struct{}{}
+		watching.Go(func() {
+			defer func() { <-slots }()
+			if err := a.engine.Watch(a.asked, w); err != nil && !fault.Is(err, fault.Transient) {
 				a.log.Warn("a watch was refused", "job", w.JobID, "err", err)
 			}
-		}()
+		})
 	})
 	if err != nil {
 		return err
 	}
-	if err := a.stack.Push("poller", busLimit, func(context.Context) error { stop(); return nil }); err != nil {
+	if err := a.stack.Push("poller", busLimit, func(context.Context) error { stop(); watching.Wait(); return nil }); err != nil {
 		return err
 	}
 	door := jobs.Door{Engine: a.engine, Limits: a.limits(), Uploader: a.client, MaxWait: time.Duration(a.WaitJob) * time.Millisecond}
