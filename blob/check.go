@@ -31,17 +31,7 @@ type Finding struct {
 // during the check may or may not be looked at.
 func (s *Store) Check(ctx context.Context) iter.Seq2[Finding, error] {
 	return func(yield func(Finding, error) bool) {
-		leave, err := s.enter()
-		if err != nil {
-			yield(Finding{}, err)
-			return
-		}
-		defer leave()
 		for i := range 256 {
-			if err := ctx.Err(); err != nil {
-				yield(Finding{}, fmt.Errorf("blob: check: %w", err))
-				return
-			}
 			findings, err := s.checkDir(ctx, byte(i))
 			for _, f := range findings {
 				if !yield(f, nil) {
@@ -58,10 +48,12 @@ func (s *Store) Check(ctx context.Context) iter.Seq2[Finding, error] {
 
 // checkDir checks the files whose SHA-256 begins with a byte.
 func (s *Store) checkDir(ctx context.Context, first byte) (findings []Finding, err error) {
-	// The directory first: a file that appears after it has its rows soon.
-	dir := s.path(dirFiles, hex.EncodeToString([]byte{first}))
-	names, err := s.cfg.FS.List(dir)
+	leave, err := s.enter()
 	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	roots, findings, err := s.rootsOf(first)
@@ -79,18 +71,52 @@ func (s *Store) checkDir(ctx context.Context, first byte) (findings []Finding, e
 			findings = append(findings, Finding{SHA256: sha256, Path: s.filePath(sha256), What: s.readError(sha256, err).Error(), Damage: s.isDamaged(sha256)})
 		}
 	}
+	strays, err := s.strays(ctx, first, roots)
+	return append(findings, strays...), err
+}
+
+// strays finds the files that no row names.
+func (s *Store) strays(ctx context.Context, first byte, roots map[[32]byte][]rootInfo) (findings []Finding, err error) {
+	dir := s.path(dirFiles, hex.EncodeToString([]byte{first}))
+	names, err := s.cfg.FS.List(dir)
+	if err != nil {
+		return nil, err
+	}
 	for _, name := range names {
-		sum, err := hex.DecodeString(name)
 		path := s.cfg.FS.PathJoin(dir, name)
+		sum, err := hex.DecodeString(name)
 		if err != nil || len(sum) != digestLen || name != strings.ToLower(name) {
 			findings = append(findings, Finding{Path: path, What: "not a file of this store"})
 			continue
 		}
-		if sha256 := [32]byte(sum); roots[sha256] == nil {
+		sha256 := [32]byte(sum)
+		if roots[sha256] != nil {
+			continue
+		}
+		// It may have come since, or be on its way in: then its rows follow.
+		if err := s.wait(ctx, sha256); err != nil {
+			return findings, err
+		}
+		named, err := s.named(sha256)
+		if err != nil {
+			return findings, err
+		}
+		if !named {
 			findings = append(findings, Finding{SHA256: sha256, Path: path, What: "no row names this file; the next upload of its bytes adopts it"})
 		}
 	}
 	return findings, nil
+}
+
+// named reports whether any row is about a file.
+func (s *Store) named(sha256 [32]byte) (ok bool, err error) {
+	key := append([]byte{rowFile}, sha256[:]...)
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: key, UpperBound: append(key[:len(key):len(key)], 0xff)})
+	if err != nil {
+		return false, indexError(err)
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	return it.First(), indexErrorOrNil(it.Error())
 }
 
 // rootsOf returns the roots of all files whose SHA-256 begins with a byte. A file

@@ -134,5 +134,5 @@ func roundTrips(c cidlib.Cid, s string) bool {
 }
 
 func badCID(format string, args ...any) error {
-	return fault.New(fault.Invalid, "BAD_CID", "blob: "+format, args...).InField("cid")
+	return fault.New(fault.Invalid, CodeBadCID, "blob: "+format, args...).InField("cid")
 }

@@ -145,7 +145,7 @@ func TestDecodingIsNotValidation(t *testing.T) {
 
 func checkRefusal(t *testing.T, err error, hint string) {
 	t.Helper()
-	if !fault.Is(err, fault.Invalid) || fault.CodeOf(err) != "BAD_CID" || fault.FieldOf(err) != "cid" {
+	if !fault.Is(err, fault.Invalid) || fault.CodeOf(err) != CodeBadCID || fault.FieldOf(err) != "cid" {
 		t.Fatalf("%v: kind %v, code %s; want invalid, BAD_CID", err, fault.KindOf(err), fault.CodeOf(err))
 	}
 	if !strings.Contains(err.Error(), hint) {

@@ -79,11 +79,11 @@ func (s *Store) recommit(ctx context.Context, id string, want rootInfo) (duplica
 func (u *upload) check(want rootInfo) error {
 	switch got := u.dag.sha256(); {
 	case u.dag.size != want.size:
-		return fault.New(fault.Invalid, codeSize, "blob: upload %s has %d bytes, the commit names %d", u.id, u.dag.size, want.size).InField("size")
+		return fault.New(fault.Invalid, CodeSizeMismatch, "blob: upload %s has %d bytes, the commit names %d", u.id, u.dag.size, want.size).InField("size")
 	case got != want.file:
-		return fault.New(fault.Invalid, codeDigest, "blob: upload %s has the SHA-256 %x, the commit names %x", u.id, got, want.file).InField("sha256")
+		return fault.New(fault.Invalid, CodeDigestMismatch, "blob: upload %s has the SHA-256 %x, the commit names %x", u.id, got, want.file).InField("sha256")
 	case u.dag.root.cid != want.cid:
-		return fault.New(fault.Invalid, codeCID, "blob: upload %s has the CID %s in chunks of %d bytes and %d links, the commit names %s",
+		return fault.New(fault.Invalid, CodeCIDMismatch, "blob: upload %s has the CID %s in chunks of %d bytes and %d links, the commit names %s",
 			u.id, u.dag.root.cid, u.dag.profile.ChunkSize, u.dag.profile.MaxLinks, want.cid).InField("cid")
 	}
 	return nil

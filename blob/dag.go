@@ -154,7 +154,7 @@ func (s *Store) Blocks(ctx context.Context, sha256 [32]byte, cid string) ([][32]
 		return nil, err
 	}
 	if r.file != sha256 {
-		return nil, fault.New(fault.NotFound, codeUnknownCID, "blob: the file %s here has another SHA-256 than %x", c, sha256)
+		return nil, fault.New(fault.NotFound, CodeUnknownCID, "blob: the file %s here has another SHA-256 than %x", c, sha256)
 	}
 	if err := s.present(r); err != nil {
 		return nil, s.readError(r.file, err)

@@ -44,12 +44,12 @@ func flip(at int) func([]byte) []byte {
 func wantCorrupt(t *testing.T, s *Store, sums Sums, off int64) {
 	t.Helper()
 	_, _, err := s.Read(t.Context(), sums.CID, off, 1)
-	wantFault(t, err, fault.Corrupt, codeCorrupt)
+	wantFault(t, err, fault.Corrupt, CodeCorrupt)
 	if r, err := s.NewReader(t.Context(), sums.CID); err != nil {
-		wantFault(t, err, fault.Corrupt, codeCorrupt)
+		wantFault(t, err, fault.Corrupt, CodeCorrupt)
 	} else {
 		got, err := io.ReadAll(r)
-		wantFault(t, err, fault.Corrupt, codeCorrupt)
+		wantFault(t, err, fault.Corrupt, CodeCorrupt)
 		if int64(len(got)) > off {
 			t.Errorf("the reader gave %d bytes, damaged from %d", len(got), off)
 		}
@@ -101,7 +101,7 @@ func TestDamageStopsAtTheLeaf(t *testing.T) {
 				t.Errorf("whole leaves before the damage: %v", err)
 			}
 			_, _, err = s.Read(t.Context(), sums.CID, MinChunkSize, MinChunkSize+1)
-			wantFault(t, err, fault.Corrupt, codeCorrupt)
+			wantFault(t, err, fault.Corrupt, CodeCorrupt)
 			wantCorrupt(t, s, sums, 2*MinChunkSize)
 			checkFinds(t, s, sums, true)
 		})
@@ -132,7 +132,7 @@ func TestLostFileIsDamage(t *testing.T) {
 	}
 	wantCorrupt(t, s, sums, 0)
 	_, err := s.Blocks(t.Context(), sums.SHA256, sums.CID)
-	wantFault(t, err, fault.Corrupt, codeCorrupt)
+	wantFault(t, err, fault.Corrupt, CodeCorrupt)
 	checkFinds(t, s, sums, true)
 }
 
@@ -222,7 +222,7 @@ func TestLostRowsAreDamage(t *testing.T) {
 			}
 			wantCorrupt(t, s, sums, 0)
 			_, err := s.Blocks(t.Context(), sums.SHA256, sums.CID)
-			wantFault(t, err, fault.Corrupt, codeCorrupt)
+			wantFault(t, err, fault.Corrupt, CodeCorrupt)
 			checkFinds(t, s, sums, true)
 		})
 	}
@@ -241,7 +241,7 @@ func TestLostRowsAreDamage(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, _, err := s.Read(t.Context(), sums.CID, 0, 1)
-		wantFault(t, err, fault.Corrupt, codeCorrupt)
+		wantFault(t, err, fault.Corrupt, CodeCorrupt)
 		if len(s.Damages()) != 1 {
 			t.Errorf("remembered: %+v", s.Damages())
 		}

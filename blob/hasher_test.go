@@ -85,7 +85,7 @@ func TestProfileBounds(t *testing.T) {
 		if (err != nil) != (tt.field != "") || fault.FieldOf(err) != tt.field {
 			t.Errorf("Check(%+v) = %v, want a fault in %q", tt.p, err, tt.field)
 		}
-		if err != nil && (!fault.Is(err, fault.Invalid) || fault.CodeOf(err) != "BAD_PROFILE") {
+		if err != nil && (!fault.Is(err, fault.Invalid) || fault.CodeOf(err) != CodeBadProfile) {
 			t.Errorf("Check(%+v) is %v %s", tt.p, fault.KindOf(err), fault.CodeOf(err))
 		}
 		if _, err := SumReader(bytes.NewReader(nil), tt.p); (err != nil) != (tt.field != "") {

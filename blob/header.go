@@ -1,17 +1,11 @@
 package blob
 
 import (
-	"encoding/json"
-	"errors"
 	"mime"
 	"net/http"
-	"strconv"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/verae/archive/internal/fault"
 )
 
 // commonHeaders sets what 200 and 304 share. The gateway specification wants
@@ -29,9 +23,9 @@ func commonHeaders(h http.Header, cid string) {
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 }
 
-// contentType returns a stored media type if it is one that no browser can be
+// ContentType returns a stored media type if it is one that no browser can be
 // led to run. The stored text is a stranger's.
-func contentType(stored string) string {
+func ContentType(stored string) string {
 	media, _, err := mime.ParseMediaType(stored)
 	if err != nil {
 		return typeOctetStream
@@ -45,10 +39,10 @@ func contentType(stored string) string {
 	return typeOctetStream
 }
 
-// disposition makes every file an attachment under a harmless form of a name
+// Disposition makes every file an attachment under a harmless form of a name
 // (RFC 6266, RFC 8187): no path, no control or invisible characters, and an
 // ASCII form for clients that know no other.
-func disposition(name string) string {
+func Disposition(name string) string {
 	name = harmless(name)
 	ascii := strings.Map(func(r rune) rune {
 		if r >= 0x7f || r == '"' || r == '%' {
@@ -95,10 +89,10 @@ func extValue(s string) string {
 	return b.String()
 }
 
-// matchesETag reports whether a list of entity tags (RFC 9110, section 8.8.3) has
+// MatchesETag reports whether a list of entity tags (RFC 9110, section 8.8.3) has
 // etag, or is "*". Strong comparison, for If-Match, excludes weak tags. What is
 // malformed matches nothing from there on.
-func matchesETag(lines []string, etag string, strong bool) bool {
+func MatchesETag(lines []string, etag string, strong bool) bool {
 	rest := strings.Join(lines, ",")
 	if strings.TrimSpace(rest) == "*" {
 		return true
@@ -118,50 +112,4 @@ func matchesETag(lines []string, etag string, strong bool) bool {
 		}
 		rest = tag[end+2:]
 	}
-}
-
-// problem is an RFC 9457 answer.
-type problem struct {
-	Title  string `json:"title"`
-	Status int    `json:"status"`
-	Code   string `json:"code"`
-	Detail string `json:"detail"`
-}
-
-// writeProblem is the answer to a failed request where nobody set a better one.
-// What is our own fault is not told in detail.
-func writeProblem(w http.ResponseWriter, _ *http.Request, err error) {
-	p := problem{Status: statusOf(err), Code: fault.CodeOf(err), Detail: err.Error()}
-	p.Title = http.StatusText(p.Status)
-	switch fault.KindOf(err) {
-	case fault.Internal, fault.Corrupt:
-		p.Detail = "the file cannot be read; the operator has to look"
-	}
-	if d := fault.RetryAfter(err); d > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(int((d+time.Second-1)/time.Second)))
-	}
-	body, err := json.Marshal(p)
-	must("encode a problem", err)
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(p.Status)
-	_, _ = w.Write(body) // the client is told as well as can be
-}
-
-func statusOf(err error) int {
-	if s, ok := errors.AsType[*StatusError](err); ok {
-		return s.Status
-	}
-	switch fault.KindOf(err) {
-	case fault.Invalid:
-		return http.StatusBadRequest
-	case fault.Denied:
-		return http.StatusForbidden
-	case fault.NotFound:
-		return http.StatusNotFound
-	case fault.Conflict:
-		return http.StatusConflict
-	case fault.Transient:
-		return http.StatusServiceUnavailable
-	}
-	return http.StatusInternalServerError
 }

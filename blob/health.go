@@ -12,24 +12,6 @@ import (
 	"github.com/verae/archive/internal/fault"
 )
 
-// Codes of the faults this package makes, beside BAD_CID and BAD_PROFILE.
-const (
-	codeCorrupt    = "BLOB_CORRUPT"   // Corrupt: stored bytes are not what was written
-	codeUnknownCID = "UNKNOWN_CID"    // NotFound: no file with this root is here
-	codeRange      = "BAD_RANGE"      // Invalid: the range does not lie in the file
-	codeUnknown    = "UNKNOWN_UPLOAD" // NotFound: open the upload again and send from byte 0
-	codeUploadID   = "BAD_UPLOAD_ID"  // Invalid
-	codeExists     = "UPLOAD_EXISTS"  // Conflict: the id is in use for another upload
-	codeOffset     = "BAD_OFFSET"     // Invalid: a gap or an overlap
-	codeTooLarge   = "FILE_TOO_LARGE" // Invalid
-	codeTooMany    = "TOO_MANY_UPLOADS"
-	codeDiskFull   = "DISK_FULL"       // Transient: below the disk reserve
-	codeSize       = "SIZE_MISMATCH"   // Invalid: the bytes are not the file that was named
-	codeDigest     = "DIGEST_MISMATCH" // Invalid
-	codeCID        = "CID_MISMATCH"    // Invalid
-	codeClosed     = "STORE_CLOSED"    // Transient
-)
-
 // Damage is a stored file that turned out not to be what was written. It stays
 // known until the same bytes are uploaded again or the store is opened anew.
 type Damage struct {
@@ -67,7 +49,7 @@ func (s *Store) damaged(sha256 [32]byte, cause error) error {
 	if !known {
 		s.cfg.Log.Error("stored file is damaged", "sha256", hex.EncodeToString(sha256[:]), "err", cause)
 	}
-	return fault.New(fault.Corrupt, codeCorrupt, "blob: stored file %x is damaged: %w", sha256, cause)
+	return fault.New(fault.Corrupt, CodeCorrupt, "blob: stored file %x is damaged: %w", sha256, cause)
 }
 
 func (s *Store) isDamaged(sha256 [32]byte) bool {

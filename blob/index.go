@@ -184,7 +184,7 @@ func (s *Store) get(key []byte) (value []byte, ok bool, err error) {
 // is a damage, everything else is our own fault.
 func indexError(err error) error {
 	if pebble.IsCorruptionError(err) {
-		return fault.New(fault.Corrupt, codeCorrupt, "blob: the index is damaged: %w", err)
+		return fault.New(fault.Corrupt, CodeCorrupt, "blob: the index is damaged: %w", err)
 	}
 	return fmt.Errorf("blob: index: %w", err)
 }

@@ -35,10 +35,10 @@ var Legacy = Profile{ChunkSize: 256 << 10, MaxLinks: 174}
 func (p Profile) Check() error {
 	switch {
 	case p.ChunkSize < MinChunkSize || p.ChunkSize > MaxChunkSize:
-		return fault.New(fault.Invalid, "BAD_PROFILE", "blob: chunkSize %d is outside %d to %d bytes; use %d unless the CID must equal that of an older importer",
+		return fault.New(fault.Invalid, CodeBadProfile, "blob: chunkSize %d is outside %d to %d bytes; use %d unless the CID must equal that of an older importer",
 			p.ChunkSize, MinChunkSize, MaxChunkSize, Default.ChunkSize).InField("chunkSize")
 	case p.MaxLinks < MinLinks || p.MaxLinks > MaxLinks:
-		return fault.New(fault.Invalid, "BAD_PROFILE", "blob: maxLinks %d is outside %d to %d; use %d unless the CID must equal that of an older importer",
+		return fault.New(fault.Invalid, CodeBadProfile, "blob: maxLinks %d is outside %d to %d; use %d unless the CID must equal that of an older importer",
 			p.MaxLinks, MinLinks, MaxLinks, Default.MaxLinks).InField("maxLinks")
 	}
 	return nil

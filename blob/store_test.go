@@ -191,7 +191,7 @@ func TestReadTakesOnlyRangesOfTheFile(t *testing.T) {
 	} {
 		got, size, err := s.Read(t.Context(), sums.CID, tt.off, tt.length)
 		if tt.want < 0 {
-			wantFault(t, err, fault.Invalid, codeRange)
+			wantFault(t, err, fault.Invalid, CodeBadRange)
 			continue
 		}
 		if err != nil || size != int64(len(data)) || !bytes.Equal(got, data[tt.off:tt.off+int64(tt.want)]) {
@@ -199,11 +199,11 @@ func TestReadTakesOnlyRangesOfTheFile(t *testing.T) {
 		}
 	}
 	_, _, err := s.Read(t.Context(), rawCID.String(), 0, 1)
-	wantFault(t, err, fault.NotFound, codeUnknownCID)
+	wantFault(t, err, fault.NotFound, CodeUnknownCID)
 	_, _, err = s.Read(t.Context(), "/ipfs/"+sums.CID, 0, 1)
-	wantFault(t, err, fault.Invalid, "BAD_CID")
+	wantFault(t, err, fault.Invalid, CodeBadCID)
 	_, err = s.NewReader(t.Context(), rawCID.String())
-	wantFault(t, err, fault.NotFound, codeUnknownCID)
+	wantFault(t, err, fault.NotFound, CodeUnknownCID)
 }
 
 // TestOneDigestUnderTwoCodecs stores a file whose bytes are the root node of
@@ -221,7 +221,7 @@ func TestOneDigestUnderTwoCodecs(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _, err = s.Read(t.Context(), CID{c.Digest, true}.String(), 0, 10)
-	wantFault(t, err, fault.NotFound, codeUnknownCID)
+	wantFault(t, err, fault.NotFound, CodeUnknownCID)
 	node, dup := store(t, s, "node", root, small)
 	if dup || node.CID != (CID{c.Digest, true}).String() {
 		t.Fatalf("the node as a file is %s, duplicate %v", node.CID, dup)
@@ -303,10 +303,10 @@ func TestBlocksAreTheWholeTree(t *testing.T) {
 		}
 	}
 	_, err := s.Blocks(t.Context(), someDigest, rawCID.String())
-	wantFault(t, err, fault.NotFound, codeUnknownCID)
+	wantFault(t, err, fault.NotFound, CodeUnknownCID)
 	sums := sumsOf(t, nil, small)
 	_, err = s.Blocks(t.Context(), someDigest, sums.CID) // known root, other file
-	wantFault(t, err, fault.NotFound, codeUnknownCID)
+	wantFault(t, err, fault.NotFound, CodeUnknownCID)
 }
 
 func TestStoreIsMadeOnlyOnRequest(t *testing.T) {
@@ -341,7 +341,7 @@ func TestMissingPartsAreLoud(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := OpenStore(cfg)
-	wantFault(t, err, fault.Corrupt, codeCorrupt)
+	wantFault(t, err, fault.Corrupt, CodeCorrupt)
 
 	if err := cfg.FS.RemoveAll(s.path(dirIndex)); err != nil {
 		t.Fatal(err)
@@ -385,7 +385,7 @@ func TestClosedStoreAnswers(t *testing.T) {
 		},
 	}
 	for name, call := range calls {
-		if err := call(); !fault.Is(err, fault.Transient) || fault.CodeOf(err) != codeClosed {
+		if err := call(); !fault.Is(err, fault.Transient) || fault.CodeOf(err) != CodeClosed {
 			t.Errorf("%s after Close: %v", name, err)
 		}
 	}

@@ -2,7 +2,6 @@ package blob
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"sync"
 	"time"
@@ -94,7 +93,7 @@ func (s *Store) register(u *upload) (old *upload, err error) {
 		return old, nil
 	}
 	if len(s.uploads) >= s.cfg.MaxUploads {
-		return nil, fault.New(fault.Transient, codeTooMany, "blob: %d uploads are open, as many as this store takes at once; try again when one has ended", s.cfg.MaxUploads).After(retrySoon)
+		return nil, fault.New(fault.Transient, CodeTooMany, "blob: %d uploads are open, as many as this store takes at once; try again when one has ended", s.cfg.MaxUploads).After(retrySoon)
 	}
 	s.uploads[u.id] = u
 	return nil, nil
@@ -113,7 +112,7 @@ func (u *upload) reopen(p Profile) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.gone || u.dag.size > 0 || u.dag.profile != p {
-		return fault.New(fault.Conflict, codeExists, "blob: upload %s is already open and is not the same; take a new id for every upload", u.id)
+		return fault.New(fault.Conflict, CodeUploadExists, "blob: upload %s is already open and is not the same; take a new id for every upload", u.id)
 	}
 	return nil
 }
@@ -126,78 +125,8 @@ func checkUploadID(id string) error {
 		ok = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-'
 	}
 	if !ok {
-		return fault.New(fault.Invalid, codeUploadID, "blob: an upload id has 1 to %d characters out of A-Z a-z 0-9 _ - (this one has %d bytes)", maxUploadID, len(id)).InField("upload")
+		return fault.New(fault.Invalid, CodeBadUploadID, "blob: an upload id has 1 to %d characters out of A-Z a-z 0-9 _ - (this one has %d bytes)", maxUploadID, len(id)).InField("upload")
 	}
-	return nil
-}
-
-// Write adds a fragment that begins at offset and returns how many bytes of the
-// file are here now. offset must be that number: a gap or an overlap is Invalid,
-// code BAD_OFFSET, and names what was expected. A fragment that lies wholly in
-// what is here is a repetition, and is acknowledged without being looked at.
-// The upload stays open after these.
-//
-// Any other error ends the upload: Invalid FILE_TOO_LARGE, Transient DISK_FULL,
-// or an internal one. An unknown upload is NotFound, code UNKNOWN_UPLOAD. The
-// fragment belongs to Write, which may use it as scratch space.
-func (s *Store) Write(id string, offset int64, data []byte) (received int64, err error) {
-	leave, err := s.enter()
-	if err != nil {
-		return 0, err
-	}
-	defer leave()
-	u := s.lookup(id)
-	if u == nil {
-		return 0, unknownUpload(id)
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.gone {
-		return 0, unknownUpload(id)
-	}
-	u.last = s.cfg.Now()
-	have, end := u.dag.size, offset+int64(len(data))
-	switch {
-	case offset < 0 || end < offset:
-		return have, badOffset(id, have, "begins at %d", offset)
-	case offset > have:
-		return have, badOffset(id, have, "leaves a gap of %d bytes before it", offset-have)
-	case end <= have:
-		return have, nil
-	case offset < have:
-		return have, badOffset(id, have, "overlaps %d bytes of them and has more", have-offset)
-	case end > s.cfg.MaxFileSize:
-		s.drop(u)
-		return have, fault.New(fault.Invalid, codeTooLarge, "blob: upload %s exceeds %d bytes, the most this store takes for one file", id, s.cfg.MaxFileSize).InField("size")
-	}
-	if err := s.append(u, data); err != nil {
-		s.drop(u)
-		return have, err
-	}
-	return u.dag.size, nil
-}
-
-func badOffset(id string, have int64, format string, args ...any) error {
-	return fault.New(fault.Invalid, codeOffset, "blob: upload %s has %d bytes and expects offset %d, but the fragment %s", id, have, have, fmt.Sprintf(format, args...)).InField("offset")
-}
-
-func unknownUpload(id string) error {
-	return fault.New(fault.NotFound, codeUnknown, "blob: upload %.64q is not open here: it was aborted, left idle, refused, or lost in a restart; open it again and send the file from its first byte", id)
-}
-
-func (s *Store) append(u *upload, data []byte) error {
-	if u.dag.size >= u.spaceDue {
-		if err := s.checkSpace(); err != nil {
-			return err
-		}
-		u.spaceDue = u.dag.size + spaceEvery
-	}
-	u.dag.write(data)
-	n, err := u.file.Write(data)
-	if err != nil {
-		return diskError(err)
-	}
-	s.stats.received.Add(uint64(n))
 	return nil
 }
 
@@ -235,63 +164,6 @@ func (s *Store) drop(u *upload) {
 func (s *Store) removeTemp(id string) error {
 	if err := s.cfg.FS.Remove(s.path(dirTemp, id)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
-	}
-	return nil
-}
-
-// Abort ends an upload and removes its bytes. An unknown upload is not an error:
-// what the sender wants is so already. A commit under way is not undone.
-func (s *Store) Abort(id string) error {
-	leave, err := s.enter()
-	if err != nil {
-		return err
-	}
-	defer leave()
-	if u := s.lookup(id); u != nil {
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		s.drop(u)
-	}
-	return nil
-}
-
-// Sweep aborts the uploads of which nothing was heard for longer than idle, and
-// returns how many there were. Uploads busy with a write or a commit are not
-// idle. It also removes temporary files whose removal failed before.
-func (s *Store) Sweep(idle time.Duration) (int, error) {
-	leave, err := s.enter()
-	if err != nil {
-		return 0, err
-	}
-	defer leave()
-	swept, limit := 0, s.cfg.Now().Add(-idle)
-	for _, u := range s.allUploads() {
-		if !u.mu.TryLock() {
-			continue
-		}
-		if !u.gone && u.last.Before(limit) {
-			s.drop(u)
-			swept++
-		}
-		u.mu.Unlock()
-	}
-	return swept, s.removeLeftovers()
-}
-
-func (s *Store) removeLeftovers() error {
-	names, err := s.cfg.FS.List(s.path(dirTemp))
-	if err != nil {
-		return fmt.Errorf("blob: sweep: %w", err)
-	}
-	s.mu.Lock() // so that no upload begins under a name that is being removed
-	defer s.mu.Unlock()
-	for _, name := range names {
-		if s.uploads[name] == nil {
-			err = errors.Join(err, s.removeTemp(name))
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("blob: sweep: %w", err)
 	}
 	return nil
 }

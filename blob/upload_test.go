@@ -59,7 +59,7 @@ func TestFragmentsAreContiguous(t *testing.T) {
 			}
 			continue
 		}
-		wantFault(t, err, fault.Invalid, codeOffset)
+		wantFault(t, err, fault.Invalid, CodeBadOffset)
 		if !strings.Contains(err.Error(), st.refusal) {
 			t.Errorf("%v does not say %q", err, st.refusal)
 		}
@@ -85,11 +85,11 @@ func TestCommitBelievesNobody(t *testing.T) {
 		cid    string
 		code   string
 	}{
-		{"cut", sums.Size + 1, other.SHA256, other.CID, codeSize},
-		{"too long", sums.Size - 1, sums.SHA256, sums.CID, codeSize},
-		{"wrong digest", sums.Size, other.SHA256, sums.CID, codeDigest},
-		{"wrong root", sums.Size, sums.SHA256, other.CID, codeCID},
-		{"root of another profile", sums.Size, sums.SHA256, sumsOf(t, data, Default).CID, codeCID},
+		{"cut", sums.Size + 1, other.SHA256, other.CID, CodeSizeMismatch},
+		{"too long", sums.Size - 1, sums.SHA256, sums.CID, CodeSizeMismatch},
+		{"wrong digest", sums.Size, other.SHA256, sums.CID, CodeDigestMismatch},
+		{"wrong root", sums.Size, sums.SHA256, other.CID, CodeCIDMismatch},
+		{"root of another profile", sums.Size, sums.SHA256, sumsOf(t, data, Default).CID, CodeCIDMismatch},
 	}
 	s := openStore(t, testConfig(t))
 	for _, tt := range tests {
@@ -99,17 +99,17 @@ func TestCommitBelievesNobody(t *testing.T) {
 			wantFault(t, err, fault.Invalid, tt.code)
 			wantClean(t, s)
 			_, err = s.Write("u", 0, data)
-			wantFault(t, err, fault.NotFound, codeUnknown)
+			wantFault(t, err, fault.NotFound, CodeUnknownUpload)
 			for _, cid := range []string{sums.CID, tt.cid} {
 				_, _, err = s.Read(t.Context(), cid, 0, 1)
-				wantFault(t, err, fault.NotFound, codeUnknownCID)
+				wantFault(t, err, fault.NotFound, CodeUnknownCID)
 			}
 		})
 	}
 	t.Run("not a CID", func(t *testing.T) {
 		send(t, s, "u", data, small)
 		_, err := s.Commit(t.Context(), "u", sums.Size, sums.SHA256, "bafkreaa")
-		wantFault(t, err, fault.Invalid, "BAD_CID")
+		wantFault(t, err, fault.Invalid, CodeBadCID)
 		if _, err := s.Commit(t.Context(), "u", sums.Size, sums.SHA256, sums.CID); err != nil {
 			t.Errorf("the upload was lost over a bad cid: %v", err)
 		}
@@ -135,7 +135,7 @@ func TestCommitIsIdempotent(t *testing.T) {
 			second(again(sums.Size, someDigest, sums.CID)),
 			second(again(sums.Size, sums.SHA256, rawCID.String())),
 		} {
-			wantFault(t, err, fault.NotFound, codeUnknown)
+			wantFault(t, err, fault.NotFound, CodeUnknownUpload)
 		}
 	}
 	check()
@@ -175,9 +175,9 @@ func TestRestartForgetsUploads(t *testing.T) {
 	wantClean(t, s)
 	sums := sumsOf(t, []byte("half of it"), small)
 	_, err = s.Commit(t.Context(), "u", sums.Size, sums.SHA256, sums.CID)
-	wantFault(t, err, fault.NotFound, codeUnknown)
+	wantFault(t, err, fault.NotFound, CodeUnknownUpload)
 	_, err = s.Write("u", 10, []byte("more"))
-	wantFault(t, err, fault.NotFound, codeUnknown)
+	wantFault(t, err, fault.NotFound, CodeUnknownUpload)
 }
 
 func TestUploadIDs(t *testing.T) {
@@ -188,14 +188,14 @@ func TestUploadIDs(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"", ".", "..", "a/b", "../x", "a.b", "ä", "a b", "a\n", "a\x00", strings.Repeat("x", maxUploadID+1)} {
-		wantFault(t, s.Open(id, small), fault.Invalid, codeUploadID)
+		wantFault(t, s.Open(id, small), fault.Invalid, CodeBadUploadID)
 		_, err := s.Write(id, 0, []byte("x"))
-		wantFault(t, err, fault.NotFound, codeUnknown)
+		wantFault(t, err, fault.NotFound, CodeUnknownUpload)
 		if err := s.Abort(id); err != nil {
 			t.Errorf("Abort(%q): %v", id, err)
 		}
 	}
-	wantFault(t, s.Open("new", Profile{}), fault.Invalid, "BAD_PROFILE")
+	wantFault(t, s.Open("new", Profile{}), fault.Invalid, CodeBadProfile)
 }
 
 // TestOpenMayBeRepeated: a lost answer is no reason to fail, another upload
@@ -207,11 +207,11 @@ func TestOpenMayBeRepeated(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wantFault(t, s.Open("u", Default), fault.Conflict, codeExists)
+	wantFault(t, s.Open("u", Default), fault.Conflict, CodeUploadExists)
 	if _, err := s.Write("u", 0, []byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	wantFault(t, s.Open("u", small), fault.Conflict, codeExists)
+	wantFault(t, s.Open("u", small), fault.Conflict, CodeUploadExists)
 	if err := s.Abort("u"); err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +230,7 @@ func TestLimitsOfUploads(t *testing.T) {
 		}
 	}
 	err := s.Open("c", small)
-	wantFault(t, err, fault.Transient, codeTooMany)
+	wantFault(t, err, fault.Transient, CodeTooMany)
 	if fault.RetryAfter(err) <= 0 {
 		t.Error("no time for another try")
 	}
@@ -238,7 +238,7 @@ func TestLimitsOfUploads(t *testing.T) {
 		t.Errorf("a file of exactly the limit: %v", err)
 	}
 	_, err = s.Write("a", 100, []byte{1})
-	wantFault(t, err, fault.Invalid, codeTooLarge)
+	wantFault(t, err, fault.Invalid, CodeTooLarge)
 	if err := s.Open("c", small); err != nil {
 		t.Errorf("the refused upload kept its place: %v", err)
 	}
@@ -290,14 +290,14 @@ func TestDiskReserve(t *testing.T) {
 	}
 	disk.set(999)
 	err := s.Open("second", small)
-	wantFault(t, err, fault.Transient, codeDiskFull)
+	wantFault(t, err, fault.Transient, CodeDiskFull)
 	if fault.RetryAfter(err) <= 0 {
 		t.Error("no time for another try")
 	}
 	for err = nil; err == nil && sent < 3*spaceEvery; {
 		err = write()
 	}
-	wantFault(t, err, fault.Transient, codeDiskFull)
+	wantFault(t, err, fault.Transient, CodeDiskFull)
 	if sent > spaceEvery+int64(len(piece)) {
 		t.Errorf("%d bytes were taken below the reserve", sent)
 	}
@@ -328,7 +328,7 @@ func TestIdleUploadsAreSwept(t *testing.T) {
 			t.Errorf("swept %d, %v", n, err)
 		}
 		_, err := s.Write("idle", 1, []byte("b"))
-		wantFault(t, err, fault.NotFound, codeUnknown)
+		wantFault(t, err, fault.NotFound, CodeUnknownUpload)
 		if n, err := s.Write("alive", 1, []byte("b")); n != 2 || err != nil {
 			t.Error(n, err)
 		}

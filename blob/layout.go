@@ -1,0 +1,127 @@
+package blob
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/internal/pebblex"
+)
+
+// The parts of a store's directory.
+const (
+	dirIndex = "index" // a Pebble store
+	dirFiles = "files" // files/<first two hex digits>/<64 hex digits of the SHA-256>
+	dirTemp  = "tmp"   // tmp/<upload id>: uploads under way
+)
+
+func (s *Store) path(elem ...string) string {
+	return s.cfg.FS.PathJoin(append([]string{s.cfg.Dir}, elem...)...)
+}
+
+// filePath returns where the file with a SHA-256 rests.
+func (s *Store) filePath(sha256 [32]byte) string {
+	name := hex.EncodeToString(sha256[:])
+	return s.path(dirFiles, name[:2], name)
+}
+
+func (s *Store) openIndex() error {
+	if s.cfg.Create {
+		names, err := s.cfg.FS.List(s.cfg.Dir)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		if len(names) > 0 {
+			return pebblex.ErrExists
+		}
+	}
+	db, err := pebblex.Open(pebblex.Options{
+		Dir: s.path(dirIndex), FS: s.cfg.FS, Create: s.cfg.Create, Log: s.cfg.Log,
+		OnFatal: s.cfg.OnFatal, OnCorruption: s.noteIndexDamage,
+	})
+	if pebble.IsCorruptionError(err) {
+		return indexError(err)
+	}
+	if err != nil {
+		return err
+	}
+	s.db = db
+	// From here on the index's lock keeps other processes out of tmp as well.
+	if s.cfg.Create {
+		err = s.create()
+	} else {
+		err = s.resume()
+	}
+	if err != nil {
+		return errors.Join(err, db.Close())
+	}
+	return nil
+}
+
+// create makes the directories, all of them now so that no commit has to. The
+// layout version comes last: a store that has it is whole.
+func (s *Store) create() error {
+	fs := s.cfg.FS
+	for i := range 256 {
+		if err := fs.MkdirAll(s.path(dirFiles, fmt.Sprintf("%02x", i)), 0o700); err != nil {
+			return err
+		}
+	}
+	if err := fs.MkdirAll(s.path(dirTemp), 0o700); err != nil {
+		return err
+	}
+	for _, dir := range []string{s.path(dirFiles), s.cfg.Dir} {
+		if err := pebblex.SyncDir(fs, dir); err != nil {
+			return err
+		}
+	}
+	r := seal(layoutKey, binary.BigEndian.AppendUint32(nil, layoutVersion))
+	return s.db.Set(r.key, r.value, pebble.Sync)
+}
+
+// resume checks that an existing store is whole and empties tmp.
+func (s *Store) resume() error {
+	value, ok, err := s.get(layoutKey)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return fault.New(fault.Corrupt, CodeCorrupt, "the index has no layout version: it was cut back, or its creation never ended; restore it, or remove the directory if it never held a file")
+	}
+	p, err := unseal(layoutKey, value)
+	if err != nil {
+		return fault.New(fault.Corrupt, CodeCorrupt, "%w", err)
+	}
+	if len(p) != 4 || binary.BigEndian.Uint32(p) != layoutVersion {
+		return fmt.Errorf("layout version %x; this program reads %d", p, layoutVersion)
+	}
+	dirs, err := s.cfg.FS.List(s.path(dirFiles))
+	if err != nil || len(dirs) < 256 {
+		return fault.New(fault.Corrupt, CodeCorrupt, "%d of 256 directories are left in %s (%v): restore them, or make those that were empty again", len(dirs), s.path(dirFiles), err)
+	}
+	return s.emptyTemp()
+}
+
+func (s *Store) emptyTemp() error {
+	left, err := s.cfg.FS.List(s.path(dirTemp))
+	if errors.Is(err, os.ErrNotExist) { // a backup may leave it out
+		return s.cfg.FS.MkdirAll(s.path(dirTemp), 0o700)
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range left {
+		if err := s.removeTemp(name); err != nil {
+			return err
+		}
+	}
+	if len(left) > 0 {
+		s.cfg.Log.Info("removed unfinished uploads", "uploads", len(left))
+	}
+	return nil
+}
