@@ -148,9 +148,9 @@ func startArchive(ctx context.Context, c Archived, log *slog.Logger, level *slog
 	if err := stack.Push("service", serviceLimit, service.Drain); err != nil {
 		return nil, err
 	}
-	admin, err := c.admin(log, level, stack, []serve.Check{
-		{Name: "bus", Func: func(context.Context) error { return connected(conn) }},
-	}, nil, node.Metrics(), fileMetrics(files), conn.Metrics(), service.Metrics())
+	health := &serve.Health{}
+	health.Add(serve.Check{Name: "bus", Func: func(context.Context) error { return connected(conn) }})
+	admin, err := c.admin(log, level, stack, health, node.Metrics(), fileMetrics(files), conn.Metrics(), service.Metrics())
 	if err != nil {
 		return nil, err
 	}

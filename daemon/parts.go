@@ -27,17 +27,14 @@ const (
 )
 
 // admin opens the admin listener.
-func (c *Common) admin(log *slog.Logger, level *slog.LevelVar, stack *serve.Stack, checks []serve.Check, routes map[string]http.Handler, collectors ...[]prometheus.Collector) (serve.Task, error) {
-	registry, health := serve.NewRegistry(), &serve.Health{}
+func (c *Common) admin(log *slog.Logger, level *slog.LevelVar, stack *serve.Stack, health *serve.Health, collectors ...[]prometheus.Collector) (serve.Task, error) {
+	registry := serve.NewRegistry()
 	for _, col := range slices.Concat(collectors...) {
 		if err := registry.Register(col); err != nil {
 			return serve.Task{}, err
 		}
 	}
-	for _, check := range checks {
-		health.Add(check)
-	}
-	server, err := serve.ListenAdmin(serve.AdminConfig{Addr: c.AdminAddr, Registry: registry, Health: health, Level: level, Routes: routes, Log: log})
+	server, err := serve.ListenAdmin(serve.AdminConfig{Addr: c.AdminAddr, Registry: registry, Health: health, Level: level, Log: log})
 	if err != nil {
 		return serve.Task{}, err
 	}

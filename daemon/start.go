@@ -30,16 +30,18 @@ type aggregator struct {
 	tasks []serve.Task
 	asked context.Context // ends when the program is asked to stop
 
-	nats    *server.Server // nil when NATS_URL names another
-	conn    *bus.Conn
-	roster  *bus.Roster
-	client  *bus.Archives
-	ledger  *ledger.Ledger
-	vault   *vault.Vault
-	engine  *jobs.Engine
-	edge    *edge.Server
-	keys    *edge.Keyring
-	running Running
+	nats     *server.Server // nil when NATS_URL names another
+	conn     *bus.Conn
+	roster   *bus.Roster
+	client   *bus.Archives
+	ledger   *ledger.Ledger
+	vault    *vault.Vault
+	gatherer *receipts.Gatherer
+	engine   *jobs.Engine
+	edge     *edge.Server
+	keys     *edge.Keyring
+	health   serve.Health
+	running  Running
 }
 
 // start starts every part. What has started is on the stack when it fails.
@@ -154,9 +156,9 @@ func (a archives) Enrolled() []wire.ArchiveID         { return a.roster.Enrolled
 func (a archives) Version() uint64                    { return a.roster.Version() }
 
 func (a *aggregator) startEngine() (err error) {
-	gatherer := &receipts.Gatherer{Asker: a.client, Roster: a.roster, Wait: time.Duration(a.WaitArchive) * time.Millisecond, Log: a.log}
+	a.gatherer = &receipts.Gatherer{Asker: a.client, Roster: a.roster, Wait: time.Duration(a.WaitArchive) * time.Millisecond, Log: a.log}
 	a.engine, err = jobs.Open(jobs.Config{
-		Dir: a.path(dirJobs), Ledger: a.ledger, Archives: archives{a.client, a.roster}, Gatherer: gatherer, Vault: a.vault, Announce: a.conn,
+		Dir: a.path(dirJobs), Ledger: a.ledger, Archives: archives{a.client, a.roster}, Gatherer: a.gatherer, Vault: a.vault, Announce: a.conn,
 		PutCopies: a.PutCopies, PutMinCopies: a.PutMinCopies, PutWait: time.Duration(a.PutWait) * time.Millisecond,
 		ResubmitWindow: a.window(), IdempotencyTTL: a.IdempotencyTTL, UploadIdle: time.Duration(a.UploadIdle) * time.Second,
 		Log: a.log, OnFatal: exitOnFatal(a.log),
@@ -215,9 +217,10 @@ func (a *aggregator) startHTTP() (err error) {
 	if a.keys, err = edge.OpenKeyring(a.KeysFile(), a.log); err != nil {
 		return err
 	}
+	a.addChecks()
 	a.edge, err = edge.New(edge.Config{
 		Jobs: a.engine, Contents: a.engine, Files: a.client, Uploader: a.client, Keys: a.keys, Roster: members{a.roster},
-		Checks:  a.edgeChecks(),
+		Health:  &a.health,
 		Body:    a.limits(),
 		Limits:  a.edgeLimits(),
 		WaitJob: time.Duration(a.WaitJob) * time.Millisecond, Log: a.log,
@@ -238,12 +241,17 @@ func (a *aggregator) startHTTP() (err error) {
 	})
 }
 
-func (a *aggregator) edgeChecks() []edge.Check {
-	return []edge.Check{
-		{Name: "jobs", Ready: func(context.Context) error { return a.engine.Ready() }},
-		{Name: "keys", Ready: a.keys.Ready},
-		{Name: "bus", Ready: func(context.Context) error { return connected(a.conn) }},
-	}
+// addChecks adds what must work before requests are sent here.
+func (a *aggregator) addChecks() {
+	a.health.Add(serve.Check{Name: "jobs", Func: func(context.Context) error { return a.engine.Ready() }})
+	a.health.Add(serve.Check{Name: "keys", Func: a.keys.Ready})
+	a.health.Add(serve.Check{Name: "bus", Func: func(context.Context) error { return connected(a.conn) }})
+	a.health.Add(serve.Check{Name: "archives", Degraded: true, Func: func(context.Context) error {
+		if n := a.roster.Reachable(); n < a.PutCopies {
+			return fault.New(fault.Transient, "NO_ARCHIVE", "%d archives take records now, %d copies are wanted", n, a.PutCopies)
+		}
+		return nil
+	}})
 }
 
 // members shows the roster to operators.
@@ -263,18 +271,8 @@ func (m members) Archives() []edge.ArchiveInfo {
 }
 
 func (a *aggregator) startAdmin() error {
-	var checks []serve.Check
-	for _, c := range a.edgeChecks() {
-		checks = append(checks, serve.Check{Name: c.Name, Func: c.Ready})
-	}
-	checks = append(checks, serve.Check{Name: "archives", Degraded: true, Func: func(context.Context) error {
-		if n := a.roster.Reachable(); n < a.PutCopies {
-			return fault.New(fault.Transient, "NO_ARCHIVE", "%d archives take records now, %d copies are wanted", n, a.PutCopies)
-		}
-		return nil
-	}})
-	task, err := a.admin(a.log, a.level, a.stack, checks, nil,
-		a.conn.Metrics(), a.roster.Metrics(), a.client.Metrics(), a.ledger.Metrics(), a.engine.Metrics(), a.edge.Metrics())
+	task, err := a.admin(a.log, a.level, a.stack, &a.health,
+		a.conn.Metrics(), a.roster.Metrics(), a.client.Metrics(), a.ledger.Metrics(), a.vault.Metrics(), a.gatherer.Metrics(), a.engine.Metrics(), a.edge.Metrics())
 	a.tasks = append(a.tasks, task)
 	return err
 }

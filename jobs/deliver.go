@@ -62,9 +62,7 @@ func shortage(have, need int) error {
 // archive knows any more ends the submission.
 func (e *Engine) commitUploads(ctx context.Context, s *submission) error {
 	for i := range s.Files {
-		if err := e.commitUpload(ctx, &s.Files[i]); err != nil {
-			return err
-		}
+		e.commitUpload(ctx, &s.Files[i])
 		if len(s.Files[i].Committed) > 0 {
 			continue
 		}
@@ -88,16 +86,15 @@ func (e *Engine) uploadsExpired(s *submission) bool {
 	return e.Now().Sub(since) > e.UploadIdle
 }
 
-// commitUpload asks every archive that has the bytes of f to keep them.
-func (e *Engine) commitUpload(ctx context.Context, f *file) error {
+// commitUpload asks every archive that has the bytes of f to keep them, and
+// notes in f which did, and which do not know them.
+func (e *Engine) commitUpload(ctx context.Context, f *file) {
 	ctx, stop := context.WithTimeout(ctx, commitTimeout)
 	defer stop()
 	var mu sync.Mutex // guards f
 	var wg sync.WaitGroup
-	for _, id := range f.Uploaded {
-		if slices.Contains(f.Committed, id) {
-			continue
-		}
+	left := slices.DeleteFunc(slices.Clone(f.Uploaded), func(id wire.ArchiveID) bool { return slices.Contains(f.Committed, id) })
+	for _, id := range left {
 		wg.Go(func() {
 			err := e.Archives.CommitUpload(ctx, id, f.UploadID, f.commit())
 			mu.Lock()
@@ -113,7 +110,6 @@ func (e *Engine) commitUpload(ctx context.Context, f *file) error {
 		})
 	}
 	wg.Wait()
-	return nil
 }
 
 // outbox returns the stored puts of a submission, by part. A part whose row
