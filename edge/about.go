@@ -34,39 +34,14 @@ func (s *Server) getArchives(x *exchange) error {
 	return x.answer(http.StatusOK, roster{s.Roster.Archives()})
 }
 
-// health is the answer of the health routes. It names what fails, not why: the
-// routes are open.
-type health struct {
-	Status string        `json:"status"`
-	Checks []checkResult `json:"checks,omitempty"`
-}
-
-type checkResult struct {
-	Name string `json:"name"`
-	OK   bool   `json:"ok"`
-}
-
 // getLive says that the process answers.
 func (s *Server) getLive(x *exchange) error {
-	return x.answer(http.StatusOK, health{Status: "ok"})
+	s.Health.Livez(x, x.r)
+	return nil
 }
 
 // getReady says whether requests should be sent here.
 func (s *Server) getReady(x *exchange) error {
-	h, status := health{Status: "ready"}, http.StatusOK
-	for _, c := range s.Checks {
-		err := c.Ready(x.r.Context())
-		h.Checks = append(h.Checks, checkResult{c.Name, err == nil})
-		if err != nil {
-			h.Status, status = "not ready", http.StatusServiceUnavailable
-			s.Log.WarnContext(x.r.Context(), "not ready", "check", c.Name, "err", err)
-		}
-	}
-	if s.running.Err() != nil {
-		h.Status, status = "draining", http.StatusServiceUnavailable
-	}
-	if status != http.StatusOK {
-		x.Header().Set("Retry-After", retryAfter(0))
-	}
-	return x.answer(status, h)
+	s.Health.OpenReadyz(x, x.r)
+	return nil
 }

@@ -2,8 +2,12 @@ package edge
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -222,4 +226,64 @@ func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 			t.Fatalf("second: %+v", a)
 		}
 	})
+}
+
+// Over a real connection a sender of a large file sees why he was refused,
+// although he was not done speaking.
+func TestRefusedUploadSeesTheAnswer(t *testing.T) {
+	w := newWorld(t)
+	w.uploads.gate = make(chan struct{})
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := w.server.HTTPServer("")
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	transport := &http.Transport{}
+	client := &http.Client{Transport: transport}
+	key := w.allKey(acme)
+	send := func(size int) (answered, error) {
+		r, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+listener.Addr().String()+"/zapier/v1/timestamp",
+			strings.NewReader(form(`name="files"; filename="a"`, strings.Repeat("x", size))))
+		if err != nil {
+			return answered{}, err
+		}
+		r.Header.Set("x-api-key", key)
+		r.Header.Set("Content-Type", multiType)
+		res, err := client.Do(r)
+		if err != nil {
+			return answered{}, err
+		}
+		return readAll(res)
+	}
+	var wg sync.WaitGroup
+	for range w.server.Limits.Uploads {
+		wg.Go(func() {
+			if a, err := send(10); err != nil || a.StatusCode != 202 {
+				t.Errorf("status %v: %v", a.Response, err)
+			}
+		})
+	}
+	for w.server.metricsOf(t, "verae_edge_open_uploads") < float64(w.server.Limits.Uploads) {
+		runtime.Gosched()
+	}
+	a, err := send(32 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := a.problem(t); p.Status != 429 {
+		t.Errorf("%d %s", p.Status, p.Code)
+	}
+	close(w.uploads.gate)
+	wg.Wait()
+	transport.CloseIdleConnections()
+	if err := server.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	serving.Wait()
 }

@@ -32,6 +32,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/verae/archive/blob"
 	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/internal/serve"
 	"github.com/verae/archive/jobs"
 	"github.com/verae/archive/splitter"
 	"github.com/verae/archive/wire"
@@ -93,13 +94,6 @@ type ArchiveInfo struct {
 	LastHelloAt wire.Time      `json:"lastHelloAt,omitzero"`
 }
 
-// Check is one thing that must work before requests are sent here. Ready
-// returns nil or the reason, soon, and may be called from many goroutines.
-type Check struct {
-	Name  string
-	Ready func(ctx context.Context) error
-}
-
 // Config says what a Server works with. Jobs, Contents, Files, Uploader, Keys
 // and Roster are required.
 type Config struct {
@@ -110,7 +104,7 @@ type Config struct {
 	Keys     Keys
 	Roster   Roster
 
-	Checks  []Check         // of /readyz, in the order they are shown
+	Health  *serve.Health   // behind /livez and /readyz; nil means one of its own, without checks
 	Body    splitter.Limits // of request bodies; zero fields mean defaults
 	Limits  Limits          // of everything else; zero fields mean defaults
 	WaitJob time.Duration   // longest wait for a job [WAIT_JOB_MS]; 0 means 25 s: Zapier cuts at 30 s
@@ -133,6 +127,7 @@ type Server struct {
 func New(c Config) (*Server, error) {
 	c.Limits = c.Limits.withDefaults()
 	c.WaitJob = cmp.Or(c.WaitJob, 25*time.Second)
+	c.Health = cmp.Or(c.Health, new(serve.Health))
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	if c.Jobs == nil || c.Contents == nil || c.Files == nil || c.Uploader == nil || c.Keys == nil || c.Roster == nil {
 		return nil, errors.New("edge: config: Jobs, Contents, Files, Uploader, Keys and Roster are all required")
@@ -172,7 +167,10 @@ func (s *Server) HTTPServer(addr string) *http.Server {
 // Drain prepares the end: /readyz says no from now on, and who waits for a job
 // gets the 202. Other requests are answered as before. Calling it again does
 // nothing more.
-func (s *Server) Drain() { s.drain() }
+func (s *Server) Drain() {
+	s.Health.Stopping()
+	s.drain()
+}
 
 // Metrics returns the server's collectors.
 func (s *Server) Metrics() []prometheus.Collector { return s.metrics.collectors() }

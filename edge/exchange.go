@@ -88,11 +88,12 @@ func (x *exchange) Write(p []byte) (n int, err error) {
 // closed, and the next write says so; the recorders of tests have none.
 func (x *exchange) extend() { _ = x.conn.SetWriteDeadline(time.Now().Add(x.limits.WriteIdle)) }
 
-// attrs describes the exchange for the access log. Nothing here is secret, and
-// nothing tells what was timestamped.
+// attrs describes the exchange for the access log, beside the request's id,
+// which is in the context. Nothing here is secret, and nothing tells what was
+// timestamped.
 func (x *exchange) attrs() []slog.Attr {
 	list := []slog.Attr{
-		slog.String("request", x.requestID), slog.String("method", method(x.r)), slog.String("route", x.route),
+		slog.String("method", method(x.r)), slog.String("route", x.route),
 		slog.Int("status", x.status), slog.Duration("dur", time.Since(x.start)),
 		slog.Int64("received", x.body.got), slog.Int64("sent", x.sent),
 	}

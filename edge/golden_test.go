@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/internal/serve"
 	"github.com/verae/archive/jobs"
 	"github.com/verae/archive/wire"
 )
@@ -54,8 +55,9 @@ func dump(method, path, body string, headers []string, a answered) string {
 
 // An exchange of every route is as it was: the shapes are a contract.
 func TestGoldenExchanges(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.Checks = []Check{{"keys", c.Keys.(*Keyring).Ready}} })
+	w := newWorld(t)
 	w.jobs.ended = true
+	w.server.Health.Add(serve.Check{Name: "keys", Func: w.server.Keys.(*Keyring).Ready})
 	key := w.allKey(acme)
 	file, _ := w.addFile(acme, "hello", func(f *jobs.File) { f.Name = "hello.txt" })
 	w.store.records = map[wire.RecordID]map[wire.TenantID]jobs.Body{
@@ -82,7 +84,7 @@ func TestGoldenExchanges(t *testing.T) {
 		{"me", "GET", "/zapier/v1/me", "", auth, nil},
 		{"archives", "GET", "/zapier/v1/archives", "", auth, nil},
 		{"livez", "GET", "/livez", "", auth[2:], nil},
-		{"readyz", "GET", "/readyz", "", auth[2:], nil},
+		{"readyz", "GET", "/readyz?verbose", "", auth[2:], nil},
 		{"no-key", "GET", "/zapier/v1/me", "", auth[2:], nil},
 		{"no-route", "GET", "/zapier/v2/me?secret=1", "", auth, nil},
 		{"wrong-method", "DELETE", "/zapier/v1/timestamp", "", auth, nil},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"path"
 	"runtime/debug"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/internal/serve"
 )
 
 // A route is a path and what may be done there. Paths are patterns of
@@ -77,7 +79,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		x.refuse(errNoRoute)
 		return
 	}
-	s.mux.ServeHTTP(x, r)
+	s.mux.ServeHTTP(x, x.r)
 }
 
 var errNoRoute = fault.New(fault.NotFound, codeRouteNotFound, "there is nothing at this path")
@@ -90,7 +92,8 @@ func cleanPath(p string) bool {
 
 // begin sets up an exchange.
 func (s *Server) begin(w http.ResponseWriter, r *http.Request) *exchange {
-	x := &exchange{w: w, r: r, conn: http.NewResponseController(w), limits: &s.Limits, requestID: requestID(r.Header), start: time.Now()}
+	x := &exchange{w: w, conn: http.NewResponseController(w), limits: &s.Limits, requestID: requestID(r.Header), start: time.Now()}
+	x.r = r.WithContext(serve.With(r.Context(), slog.String("request", x.requestID)))
 	x.body = &body{in: r.Body, conn: x.conn, limits: &s.Limits, large: func() error { return s.takeUpload(x) }}
 	if r.Body == nil || r.Body == http.NoBody {
 		x.body.whole, x.body.err = true, io.EOF
@@ -168,7 +171,7 @@ func (s *Server) end(x *exchange) {
 	caught := recover()
 	if caught != nil && caught != any(http.ErrAbortHandler) {
 		s.metrics.panics.Inc()
-		s.Log.ErrorContext(x.r.Context(), "a handler panicked", "request", x.requestID, "route", x.route, "panic", caught, "stack", string(debug.Stack()))
+		s.Log.ErrorContext(x.r.Context(), "a handler panicked", "route", x.route, "panic", caught, "stack", string(debug.Stack()))
 		caught = answerPanic(x, fmt.Errorf("edge: panic: %v", caught))
 	}
 	if caught != nil {

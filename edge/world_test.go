@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -19,6 +18,7 @@ import (
 	"time"
 
 	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/internal/serve"
 	"github.com/verae/archive/jobs"
 	"github.com/verae/archive/splitter"
 	"github.com/verae/archive/wire"
@@ -64,7 +64,9 @@ func newWorld(t *testing.T, change ...func(*Config)) *world {
 	}
 	c := Config{
 		Jobs: w.jobs, Contents: w.store, Files: w.store, Uploader: w.uploads, Keys: keys, Roster: fakeRoster{},
-		Log: slog.New(slog.NewJSONHandler(w.log, nil)),
+	}
+	if c.Log, _, err = serve.NewLogger(w.log, func(string) string { return "" }); err != nil {
+		t.Fatal(err)
 	}
 	for _, f := range change {
 		f(&c)
