@@ -3,6 +3,7 @@ package receipts_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,17 +86,24 @@ func TestWaitIsAbsolute(t *testing.T) {
 	}
 }
 
-// A reply that lies in the channel when the wait has passed came in time.
+// A reply that lies in the channel when the wait has passed came in time. With
+// so many of them, chance alone would not take all.
 func TestRepliesThatCameInTimeCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := record(wire.KindMetadata, `{"a":1}`)
-		g := &receipts.Gatherer{Asker: queued{reply("archive-a", m), reply("archive-b", m)}, Roster: three, Wait: wait}
+		silent := wire.ArchiveID("archive-z")
+		all := roster{silent}
+		var replies queued
+		for i := range 40 {
+			id := wire.ArchiveID(fmt.Sprintf("archive-%02d", i))
+			all, replies = append(all, id), append(replies, reply(id))
+		}
+		g := &receipts.Gatherer{Asker: replies, Roster: all, Wait: wait}
 		got, err := g.Gather(t.Context(), subject, acme, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff([]wire.ArchiveID{"archive-c"}, got.Missing); diff != "" || got.Reason != wire.ReasonDeadline {
-			t.Errorf("missing (-want +got):\n%s reason %s", diff, got.Reason)
+		if diff := cmp.Diff([]wire.ArchiveID{silent}, got.Missing); diff != "" || got.Reason != wire.ReasonDeadline {
+			t.Errorf("reason %s, missing (-want +got):\n%s", got.Reason, diff)
 		}
 	})
 }

@@ -58,16 +58,16 @@ func (p place) compare(q place) int {
 func inOrder(records []Held) []Held {
 	type placed struct {
 		place
-		held Held
+		held *Held
 	}
 	list := make([]placed, len(records))
 	for i := range records {
-		list[i] = placed{placeOf(&records[i].Record), records[i]}
+		list[i] = placed{placeOf(&records[i].Record), &records[i]}
 	}
 	slices.SortFunc(list, func(a, b placed) int { return a.compare(b.place) })
 	out := make([]Held, len(list))
 	for i := range list {
-		out[i] = list[i].held
+		out[i] = *list[i].held
 	}
 	return out
 }
