@@ -6,12 +6,10 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"golang.org/x/mod/sumdb/tlog"
+	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/verae/archive/chain"
 	"github.com/verae/archive/chain/chaintest"
 	"github.com/verae/archive/internal/fault"
-	"github.com/verae/archive/internal/tlogx"
 )
 
 // small makes a closed ledger of three blocks: leaf 0, leaves 1 to 4, leaf 5.
@@ -26,109 +24,20 @@ func small(t testing.TB) (Config, *Ledger, held) {
 	return cfg, l, h
 }
 
-// tampering changes a store behind the back of the ledger, with right checksums.
-type tampering struct {
-	name   string
-	change func(l *Ledger, b *pebble.Batch) error
-}
-
-func set(key, row []byte) func(*Ledger, *pebble.Batch) error {
-	return func(_ *Ledger, b *pebble.Batch) error { return b.Set(key, row, nil) }
-}
-
-func remove(key []byte) func(*Ledger, *pebble.Batch) error {
-	return func(_ *Ledger, b *pebble.Batch) error { return b.Delete(key, nil) }
-}
-
-// reseal rewrites the seal row of a document.
-func reseal(h held, document int, change func(*chain.Seal)) func(*Ledger, *pebble.Batch) error {
-	s := h[document].seal
-	change(&s)
-	return set(sealKey(s.Digest), encodeSeal(s))
-}
-
-// reblock rewrites a block row.
-func reblock(index int64, change func(*Ledger, *blockRow) error) func(*Ledger, *pebble.Batch) error {
-	return func(l *Ledger, batch *pebble.Batch) error {
-		b, err := l.readBlock(l.db, index)
-		if err != nil {
-			return err
-		}
-		if err := change(l, b); err != nil {
-			return err
-		}
-		return batch.Set(numberKey(prefixBlock, index), b.encode(), nil)
+// tampered returns a copy of a closed ledger that was changed.
+func tampered(t *testing.T, cfg Config, c tampering) Config {
+	t.Helper()
+	cfg = copyOf(t, cfg)
+	l, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
 	}
-}
-
-// resign gives a block a checkpoint that says what its row says.
-func resign(l *Ledger, b *blockRow) (err error) {
-	b.checkpoint, err = tlogx.Checkpoint{Origin: l.cfg.Origin, Size: b.size(), Root: b.root}.Sign(l.key.signer)
-	return err
-}
-
-func tamperings(h held) []tampering {
-	leaf := func(n int) []byte {
-		return chain.Leaf{Digest: h[n].seal.Digest, Time: h[n].seal.Time}.Bytes()
+	batch := l.db.NewBatch()
+	err = errors.Join(c.change(l, batch), batch.Commit(pebble.Sync), batch.Close(), l.Close())
+	if err != nil {
+		t.Fatal(err)
 	}
-	stranger := chaintest.Digest(99)
-	return []tampering{
-		{"leaf lost", remove(numberKey(prefixLeaf, 2))},
-		{"first leaf lost", remove(numberKey(prefixLeaf, 0))},
-		{"last leaf lost", remove(numberKey(prefixLeaf, 5))},
-		{"leaf not a leaf", set(numberKey(prefixLeaf, 2), []byte("x"))},
-		{"leaf of another digest", set(numberKey(prefixLeaf, 2), chain.Leaf{Digest: stranger, Time: h[2].seal.Time}.Bytes())},
-		{"leaf of another time", set(numberKey(prefixLeaf, 2), chain.Leaf{Digest: h[2].seal.Digest, Time: h[2].seal.Time.Add(1)}.Bytes())},
-		{"two leaves of one digest", set(numberKey(prefixLeaf, 3), leaf(2))},
-		{"a leaf too many", set(numberKey(prefixLeaf, 6), leaf(5))},
-		{"tree hash lost", remove(numberKey(prefixHash, 4))},
-		{"last tree hash lost", remove(numberKey(prefixHash, tlog.StoredHashCount(6)-1))},
-		{"tree hash changed", set(numberKey(prefixHash, 4), make([]byte, 32))},
-		{"tree hash cut", set(numberKey(prefixHash, 4), make([]byte, 31))},
-		{"a tree hash too many", set(numberKey(prefixHash, tlog.StoredHashCount(6)), make([]byte, 32))},
-		{"seal row lost", remove(sealKey(h[3].seal.Digest))},
-		{"seal row of no leaf", set(sealKey(stranger), encodeSeal(chain.Seal{Digest: stranger, TreeSize: 1, Time: h[0].seal.Time}))},
-		{"seal row cut", set(sealKey(h[3].seal.Digest), []byte{1, 2, 3})},
-		{"seal row of another leaf", reseal(h, 3, func(s *chain.Seal) { s.LeafIndex = 2 })},
-		{"seal row of another block", reseal(h, 3, func(s *chain.Seal) { s.BlockIndex = 0 })},
-		{"seal row of a block to come", reseal(h, 3, func(s *chain.Seal) { s.BlockIndex = 3 })},
-		{"seal row of another size", reseal(h, 3, func(s *chain.Seal) { s.TreeSize++ })},
-		{"seal row of another time", reseal(h, 3, func(s *chain.Seal) { s.Time = s.Time.Add(-1) })},
-		{"block lost", remove(numberKey(prefixBlock, 1))},
-		{"first block lost", remove(numberKey(prefixBlock, 0))},
-		{"last block lost", remove(numberKey(prefixBlock, 2))},
-		{"block of another time", reblock(1, func(_ *Ledger, b *blockRow) error { b.time = b.time.Add(time.Second); return nil })},
-		{"block with another root", reblock(1, func(_ *Ledger, b *blockRow) error { b.root[0] ^= 1; return nil })},
-		{"block with another root, signed", reblock(1, func(l *Ledger, b *blockRow) error { b.root[0] ^= 1; return resign(l, b) })},
-		{"last block with another root, signed", reblock(2, func(l *Ledger, b *blockRow) error { b.root[0] ^= 1; return resign(l, b) })},
-		{"block without its last leaf, signed", reblock(1, func(l *Ledger, b *blockRow) error { b.count--; return resign(l, b) })},
-		{"block that overlaps", reblock(2, func(l *Ledger, b *blockRow) error {
-			edge, err := tlogx.LoadEdge(4, hashReader(l.db))
-			b.first, b.count, b.before = 4, 2, edge
-			return errors.Join(err, resign(l, b))
-		})},
-		{"block on another tree", reblock(1, func(_ *Ledger, b *blockRow) (err error) {
-			b.before, err = tlogx.EdgeOf(b.first, []tlog.Hash{{1}})
-			return err
-		})},
-		{"checkpoint of another block", reblock(1, func(l *Ledger, b *blockRow) error {
-			other, err := l.readBlock(l.db, 0)
-			b.checkpoint = other.checkpoint
-			return err
-		})},
-		{"checkpoint of another key", reblock(1, func(l *Ledger, b *blockRow) error {
-			key, err := generateKey(l.cfg.Origin)
-			if err != nil {
-				return err
-			}
-			b.checkpoint, err = tlogx.Checkpoint{Origin: l.cfg.Origin, Size: b.size(), Root: b.root}.Sign(key.signer)
-			return err
-		})},
-		{"meta row lost", remove(metaKey())},
-		{"meta row of another key", set(metaKey(), meta{vkey: "x+1+y"}.encode())},
-		{"unknown row", set([]byte("z"), nil)},
-		{"unknown row of a known letter", set([]byte{prefixSeal, 1}, nil)},
-	}
+	return cfg
 }
 
 // TestCheckFindsEveryContradiction changes a store in ways that leave every
@@ -137,17 +46,7 @@ func TestCheckFindsEveryContradiction(t *testing.T) {
 	cfg, _, h := small(t)
 	for _, c := range tamperings(h) {
 		t.Run(c.name, func(t *testing.T) {
-			cfg := copyOf(t, cfg)
-			l, err := Open(cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
-			batch := l.db.NewBatch()
-			err = errors.Join(c.change(l, batch), batch.Commit(pebble.Sync), batch.Close(), l.Close())
-			if err != nil {
-				t.Fatal(err)
-			}
-			l, err = Open(cfg)
+			l, err := Open(tampered(t, cfg, c))
 			if err == nil {
 				defer closeLedger(t, l)
 				err = l.Check(t.Context())
@@ -163,6 +62,64 @@ func TestCheckFindsEveryContradiction(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestOpenFindsADamagedEnd: without any check, and without the guard, a ledger
+// does not go on from an end that is not whole.
+func TestOpenFindsADamagedEnd(t *testing.T) {
+	cfg, l, h := small(t)
+	damages := map[string]bool{
+		"last leaf lost": true, "all leaves lost": true, "a leaf too many": true, "last tree hash lost": true, "a tree hash too many": true,
+		"last block lost": true, "last block with another root, signed": true, "meta row lost": true,
+	}
+	for _, c := range tamperings(h) {
+		if !damages[c.name] {
+			continue
+		}
+		delete(damages, c.name)
+		bad := tampered(t, cfg, c)
+		removeAll(t, bad.FS, l.cfg.Guard)
+		bad.AdoptStore = true
+		_, err := Open(bad)
+		wantCode(t, err, fault.Corrupt, "LEDGER_DAMAGED")
+	}
+	if len(damages) > 0 {
+		t.Errorf("not tried: %v", damages)
+	}
+}
+
+// TestCheckpointOfAnotherBlockIsNotGivenOut: the cheap part of the check is made
+// on every read of a block.
+func TestCheckpointOfAnotherBlockIsNotGivenOut(t *testing.T) {
+	cfg, _, h := small(t)
+	for _, c := range tamperings(h) {
+		if c.name != "checkpoint of another block" {
+			continue
+		}
+		l := openLedger(t, tampered(t, cfg, c))
+		_, err := l.Certificate(t.Context(), h[2].seal)
+		wantCode(t, err, fault.Corrupt, "LEDGER_DAMAGED", "block 1")
+		return
+	}
+	t.Error("not tried")
+}
+
+// TestCheckFindsTimeThatWentBack has the committer forget the time of the newest
+// block: everything is signed and consistent, but the order of time is not.
+func TestCheckFindsTimeThatWentBack(t *testing.T) {
+	now := sampleTime
+	cfg := testConfig(vfs.NewMem())
+	cfg.Now = func() time.Time { return now }
+	initLedger(t, cfg)
+	l := openLedger(t, cfg)
+	h := held{}
+	h.register(t, l, 1)
+	forgetful := *l.head.Load()
+	forgetful.time = time.Unix(0, 0)
+	l.head.Store(&forgetful)
+	now = now.Add(-1)
+	h.register(t, l, 2)
+	wantCode(t, l.Check(t.Context()), fault.Corrupt, "LEDGER_DAMAGED", "earlier")
 }
 
 // nothingFalse checks that what a damaged ledger gives out is what it gave out

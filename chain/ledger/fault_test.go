@@ -89,25 +89,44 @@ func sealsNoMore(t *testing.T, l *Ledger, h held) {
 	}
 }
 
-// TestEveryWaitingCallLearnsOfAFailedCommit: nobody is left without an answer.
+// TestEveryWaitingCallLearnsOfAFailedCommit: nobody is left without an answer,
+// and nothing is sealed for those who waited, though the disk is well again: what
+// it holds of the block before is not known.
 func TestEveryWaitingCallLearnsOfAFailedCommit(t *testing.T) {
-	l, _ := newLedger(t)
-	release := make(chan struct{})
-	l.apply = func(*pebble.Batch) error { <-release; return errDisk }
+	l, cfg := newLedger(t)
+	const calls = 50
+	begun, release := make(chan struct{}), make(chan struct{})
+	durably := l.apply
+	l.apply = func(*pebble.Batch) error {
+		l.apply = durably
+		close(begun)
+		<-release
+		return errDisk
+	}
 	var wg sync.WaitGroup
 	var failed atomic.Int64
-	for n := range 50 {
-		wg.Go(func() {
-			if _, err := l.Register(t.Context(), chaintest.Entries(n, 1)); fault.CodeOf(err) == "LEDGER_STOPPED" {
-				failed.Add(1)
-			}
-		})
+	ask := func(n int) {
+		if _, err := l.Register(t.Context(), chaintest.Entries(n, 1)); fault.CodeOf(err) == "LEDGER_STOPPED" {
+			failed.Add(1)
+		}
 	}
+	wg.Go(func() { ask(0) })
+	<-begun
+	for n := 1; n < calls; n++ {
+		wg.Go(func() { ask(n) })
+	}
+	runtime.Gosched()
 	close(release)
 	wg.Wait()
-	if failed.Load() != 50 {
-		t.Errorf("%d of 50 calls learned of the failure", failed.Load())
+	if failed.Load() != calls {
+		t.Errorf("%d of %d calls learned of the failure", failed.Load(), calls)
 	}
+	closeLedger(t, l)
+	l = openLedger(t, cfg)
+	if size := l.head.Load().size; size != 0 {
+		t.Errorf("%d leaves were sealed after the failure", size)
+	}
+	held{}.check(t, l)
 }
 
 // TestDeadDiskLeavesOneLeafOrNone lets the log of the store fail for good at its

@@ -329,6 +329,12 @@ func TestTileBeyondTheLogIsRefused(t *testing.T) {
 			t.Errorf("%s: %d bytes, %v", c.name, len(data), err)
 		}
 	}
+	// What the store holds beyond the size that is asked about is not shown.
+	for _, level := range []int{0, 1} {
+		if _, err := tlogx.TileData(255, level, 0, 256>>(8*level), m.reader()); err == nil {
+			t.Errorf("a tile of level %d of a log of 255 leaves was read from a larger one", level)
+		}
+	}
 }
 
 func BenchmarkAppend(b *testing.B) {
