@@ -23,8 +23,8 @@ import (
 // An upload that is not open is NotFound, code UNKNOWN_UPLOAD, unless exactly
 // this file is here: then the commit is the repetition of one that succeeded.
 // Bytes that are not the file named are Invalid: SIZE_MISMATCH, DIGEST_MISMATCH
-// or CID_MISMATCH. Every error but that of a bad cid or an ended ctx ends the
-// upload.
+// or CID_MISMATCH. Corrupt means that the index is damaged in a way that no
+// upload heals. Every error but that of a bad cid or an ended ctx ends the upload.
 func (s *Store) Commit(ctx context.Context, id string, size int64, sha256 [32]byte, cid string) (duplicate bool, err error) {
 	leave, err := s.enter()
 	if err != nil {
@@ -56,7 +56,7 @@ func (s *Store) Commit(ctx context.Context, id string, size int64, sha256 [32]by
 		return false, err
 	}
 	want.profile = u.dag.profile
-	return s.settle(u, want)
+	return s.settle(ctx, u, want)
 }
 
 // recommit answers a commit whose upload is not open.
@@ -91,12 +91,16 @@ func (u *upload) check(want rootInfo) error {
 
 // settle makes a verified upload a stored file. The caller holds the lock of
 // its SHA-256.
-func (s *Store) settle(u *upload, r rootInfo) (duplicate bool, err error) {
+func (s *Store) settle(ctx context.Context, u *upload, r rootInfo) (duplicate bool, err error) {
 	_, known, err := s.findRoot(r.cid)
-	if err != nil && !errors.Is(err, errRow) {
+	if errors.Is(err, errRow) {
+		return false, s.damaged([32]byte{}, err)
+	}
+	if err != nil {
 		return false, err
 	}
-	if known && !s.isDamaged(r.file) && s.present(r) == nil {
+	damaged := s.isDamaged(r.file)
+	if known && !damaged && s.present(r) == nil {
 		s.stats.duplicates.Add(1)
 		return true, nil
 	}
@@ -106,7 +110,14 @@ func (s *Store) settle(u *upload, r rootInfo) (duplicate bool, err error) {
 	if err := s.addRows(u, r); err != nil {
 		return false, err
 	}
-	s.healed(r.file)
+	if damaged {
+		// Lost rows were added, but a row that is there and wrong stays so.
+		if err := s.checkFile(ctx, r.file, []rootInfo{r}); err != nil {
+			return false, s.readError(r.file, err)
+		}
+		s.healed(r.file)
+		s.cfg.Log.Info("damaged file is whole again", "sha256", fmt.Sprintf("%x", r.file))
+	}
 	s.stats.commits.Add(1)
 	return known, nil
 }

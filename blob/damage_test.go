@@ -208,22 +208,33 @@ func TestLostRowsAreDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	wrong := seal(nodeKey(root.Digest), []byte("not this node"))
-	harm := map[string]func(db *pebble.DB) error{
-		"lost node":     func(db *pebble.DB) error { return db.Delete(nodeKey(root.Digest), pebble.Sync) },
-		"wrong node":    func(db *pebble.DB) error { return db.Set(wrong.key, wrong.value, pebble.Sync) },
-		"unsealed node": func(db *pebble.DB) error { return db.Set(wrong.key, []byte("x"), pebble.Sync) },
-	}
-	for name, h := range harm {
-		t.Run(name, func(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		harm  func(db *pebble.DB) error
+		heals bool // by another upload; what is there and wrong is never overwritten
+	}{
+		{"lost node", func(db *pebble.DB) error { return db.Delete(nodeKey(root.Digest), pebble.Sync) }, true},
+		{"wrong node", func(db *pebble.DB) error { return db.Set(wrong.key, wrong.value, pebble.Sync) }, false},
+		{"unsealed node", func(db *pebble.DB) error { return db.Set(wrong.key, []byte("x"), pebble.Sync) }, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
 			s := openStore(t, testConfig(t))
 			store(t, s, "u", data, small)
-			if err := h(s.db); err != nil {
+			if err := tt.harm(s.db); err != nil {
 				t.Fatal(err)
 			}
 			wantCorrupt(t, s, sums, 0)
 			_, err := s.Blocks(t.Context(), sums.SHA256, sums.CID)
 			wantFault(t, err, fault.Corrupt, CodeCorrupt)
 			checkFinds(t, s, sums, true)
+			if tt.heals {
+				store(t, s, "again", data, small)
+				wantClean(t, s)
+				return
+			}
+			send(t, s, "again", data, small)
+			_, err = s.Commit(t.Context(), "again", sums.Size, sums.SHA256, sums.CID)
+			wantFault(t, err, fault.Corrupt, CodeCorrupt)
 		})
 	}
 	t.Run("lost leaf", func(t *testing.T) {
@@ -245,6 +256,9 @@ func TestLostRowsAreDamage(t *testing.T) {
 		if len(s.Damages()) != 1 {
 			t.Errorf("remembered: %+v", s.Damages())
 		}
+		send(t, s, "again", data, small)
+		_, err = s.Commit(t.Context(), "again", sums.Size, sums.SHA256, sums.CID)
+		wantFault(t, err, fault.Corrupt, CodeCorrupt)
 		checkFinds(t, s, sums, true)
 	})
 }

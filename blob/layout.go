@@ -30,6 +30,8 @@ func (s *Store) filePath(sha256 [32]byte) string {
 	return s.path(dirFiles, name[:2], name)
 }
 
+// openIndex opens the index, which locks the store, and makes or checks the rest
+// of the directory.
 func (s *Store) openIndex() error {
 	if s.cfg.Create {
 		names, err := s.cfg.FS.List(s.cfg.Dir)

@@ -69,7 +69,7 @@ func (s *Store) Open(id string, p Profile) error {
 		return err
 	}
 	if old != nil {
-		return old.reopen(p)
+		return old.reopen(p, u.last)
 	}
 	file, err := s.cfg.FS.Create(s.path(dirTemp, id), vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -108,12 +108,13 @@ func (s *Store) unregister(u *upload) {
 }
 
 // reopen answers a second Open of the id of u.
-func (u *upload) reopen(p Profile) error {
+func (u *upload) reopen(p Profile, now time.Time) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.gone || u.dag.size > 0 || u.dag.profile != p {
 		return fault.New(fault.Conflict, CodeUploadExists, "blob: upload %s is already open and is not the same; take a new id for every upload", u.id)
 	}
+	u.last = now
 	return nil
 }
 
