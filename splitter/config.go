@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/verae/archive/wire"
 )
@@ -31,6 +30,9 @@ func (c *Config) read(ctx context.Context, body func(*draft) error) (*Request, e
 	if c.SubmissionID == "" {
 		return nil, errNoSubmission
 	}
+	if err := c.Limits.Check(); err != nil {
+		return nil, fmt.Errorf("splitter: Config.Limits: %v", err) // not wrapped: the sender is not to blame
+	}
 	d := newDraft(ctx, c)
 	kept := false
 	defer func() {
@@ -47,16 +49,4 @@ func (c *Config) read(ctx context.Context, body func(*draft) error) (*Request, e
 	req := d.request()
 	kept = true
 	return req, nil
-}
-
-// readAll reads r to its end, at most limit bytes of it.
-func readAll(r io.Reader, limit int, over error) ([]byte, error) {
-	b, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(b) > limit {
-		return nil, over
-	}
-	return b, nil
 }

@@ -1,6 +1,7 @@
 package splitter
 
 import (
+	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -135,4 +136,16 @@ func clipName(name string) string {
 		return clip(name)
 	}
 	return name
+}
+
+// readAll reads r to its end, at most limit bytes of it.
+func readAll(r io.Reader, limit int, over error) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(b) > limit {
+		return nil, over
+	}
+	return b, nil
 }

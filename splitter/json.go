@@ -2,6 +2,7 @@ package splitter
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"io"
@@ -27,7 +28,7 @@ type jsonRequest struct {
 	DataBase64       *string          `json:"dataBase64"`
 	PublicMetadata   wire.RawJSON     `json:"publicMetadata"`
 	PrivateMetadata  wire.RawJSON     `json:"privateMetadata"`
-	Files            wire.RawJSON     `json:"files"`
+	Files            []jsonFile       `json:"files"`
 	Attachments      []jsonAttachment `json:"attachments"`
 	IncludeAttached  bool             `json:"includeAttached"`
 	SealMetadata     bool             `json:"sealMetadata"`
@@ -60,7 +61,7 @@ func ReadJSON(ctx context.Context, r io.Reader, cfg Config) (*Request, error) {
 		}
 		in, err := wire.Decode[jsonRequest](body)
 		if err != nil {
-			return refuseText(CodeBadJSON, "", discreet("", err))
+			return cmp.Or(linkForFiles(body), refuseText(CodeBadJSON, "", discreet("", err)))
 		}
 		contents, err := in.fill(d)
 		if err != nil {
@@ -93,8 +94,12 @@ func (in *jsonRequest) fill(d *draft) (contents [][]byte, err error) {
 			return nil, err
 		}
 	}
-	if contents, err = d.jsonFiles(in.Files); err != nil {
-		return nil, err
+	for i := range in.Files {
+		content, err := in.Files[i].fill(d, i)
+		if err != nil {
+			return nil, err
+		}
+		contents = append(contents, content)
 	}
 	for i, a := range in.Attachments {
 		if err := a.fill(d, at("attachments", i)); err != nil {

@@ -1,6 +1,9 @@
 package splitter
 
 import (
+	"fmt"
+	"slices"
+
 	"github.com/verae/archive/blob"
 	"github.com/verae/archive/wire"
 )
@@ -21,47 +24,16 @@ type jsonAttachment struct {
 	DataBase64  *string `json:"dataBase64"`
 }
 
-// jsonFiles takes the list of files: each is hashed here, and nothing is sent
-// anywhere yet.
-func (d *draft) jsonFiles(raw wire.RawJSON) (contents [][]byte, err error) {
-	if raw == nil {
-		return nil, nil
-	}
-	if err := stringIsURL("files", raw); err != nil {
-		return nil, err
-	}
-	list, err := wire.Decode[[]wire.RawJSON](raw)
-	if err != nil {
-		return nil, refuseText(CodeBadJSON, "files", err)
-	}
-	if len(list) > d.limits.Files {
-		return nil, d.tooManyFiles("files")
-	}
-	for i, element := range list {
-		content, err := d.jsonFile(at("files", i), i, element)
-		if err != nil {
-			return nil, err
-		}
-		contents = append(contents, content)
-	}
-	return contents, nil
-}
-
-func (d *draft) jsonFile(field string, i int, raw wire.RawJSON) ([]byte, error) {
-	if err := stringIsURL(field, raw); err != nil {
-		return nil, err
-	}
-	in, err := wire.Decode[jsonFile](raw)
-	if raw == nil || err == nil && in.DataBase64 == nil {
+// fill takes the i-th file. It is hashed here; nothing is sent anywhere yet.
+func (in *jsonFile) fill(d *draft, i int) (content []byte, err error) {
+	field := at("files", i)
+	if in.DataBase64 == nil {
 		return nil, refuse(CodeBadField, field, "dataBase64 is missing; send {name, contentType, dataBase64}")
 	}
-	if err != nil {
-		return nil, refuseText(CodeBadJSON, field, err)
-	}
-	content, err := fromBase64(field+".dataBase64", *in.DataBase64)
-	if err != nil {
+	if content, err = fromBase64(field+".dataBase64", *in.DataBase64); err != nil {
 		return nil, err
 	}
+	in.DataBase64 = nil // the text is not needed any more, and may be large
 	if in.Name == "" && isURL(content) {
 		return nil, fileIsURL(field)
 	}
@@ -71,7 +43,7 @@ func (d *draft) jsonFile(field string, i int, raw wire.RawJSON) ([]byte, error) 
 	}
 	hasher := blob.NewHasher(blob.Default)
 	if _, err := hasher.Write(content); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("splitter: hash a file: %w", err)
 	}
 	f.describe(hasher.Sum())
 	d.addSlot(i).file = f
@@ -81,12 +53,31 @@ func (d *draft) jsonFile(field string, i int, raw wire.RawJSON) ([]byte, error) 
 	return content, nil
 }
 
-// stringIsURL finds a link where an object or a list belongs.
-func stringIsURL(field string, raw wire.RawJSON) error {
-	if text, err := wire.Decode[string](raw); err == nil && isURL([]byte(text)) {
-		return fileIsURL(field)
+// linkForFiles looks into a body that could not be read for a link where a file,
+// or the list of them, belongs. It returns nil if that is not the trouble.
+func linkForFiles(body []byte) error {
+	in, err := wire.Decode[struct {
+		Files wire.RawJSON `json:"files"`
+	}](body)
+	if err != nil || in.Files == nil {
+		return nil
+	}
+	if isLink(in.Files) {
+		return fileIsURL("files")
+	}
+	list, err := wire.Decode[[]wire.RawJSON](in.Files)
+	if err != nil {
+		return nil
+	}
+	if i := slices.IndexFunc(list, isLink); i >= 0 {
+		return fileIsURL(at("files", i))
 	}
 	return nil
+}
+
+func isLink(raw wire.RawJSON) bool {
+	text, err := wire.Decode[string](raw)
+	return err == nil && isURL([]byte(text))
 }
 
 func (in *jsonAttachment) fill(d *draft, field string) error {

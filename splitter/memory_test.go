@@ -5,6 +5,7 @@ import (
 	"io"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/verae/archive/wire"
@@ -78,5 +79,60 @@ func TestMemoryDoesNotGrowWithTheFile(t *testing.T) {
 	}
 	if total := after.TotalAlloc - before.TotalAlloc; total > most+uint64(size/100) {
 		t.Errorf("%d bytes were allocated for a file of %d", total, size)
+	}
+}
+
+// TestMP10ParallelUploads: 64 uploads at once, half of them cut, one handler
+// that panics. Memory stays a fixed amount a request, and nothing is left open.
+func TestMP10ParallelUploads(t *testing.T) {
+	size := int64(8 << 20)
+	if testing.Short() {
+		size = 2 << 20
+	}
+	const requests = 64
+	idle := heap()
+	var mu sync.Mutex
+	var peak uint64
+	watch := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		peak = max(peak, heap())
+	}
+	var wg sync.WaitGroup
+	for i := range requests {
+		wg.Go(func() {
+			d := &depot{t: t, stop: func(written int) error {
+				if written == 4*wire.FragmentSize && i%16 == 0 {
+					watch()
+				}
+				if i == 7 && written > 0 {
+					panic("a handler")
+				}
+				return nil
+			}}
+			r := streamed(size)
+			if i%2 == 0 {
+				r = io.LimitReader(r, size-1)
+			}
+			defer func() {
+				if recovered := recover() != nil; recovered != (i == 7) {
+					t.Errorf("request %d panicked: %v", i, recovered)
+				}
+				if len(d.uploads) != 1 {
+					t.Errorf("request %d opened %d uploads", i, len(d.uploads))
+				}
+				if i%2 == 0 || i == 7 {
+					d.gone()
+				}
+			}()
+			req, err := ReadMultipart(t.Context(), r, formType, d.config())
+			if d.sound(req, err); (err == nil) != (i%2 == 1) {
+				t.Errorf("request %d: %v", i, err)
+			}
+		})
+	}
+	wg.Wait()
+	if most := idle + requests*(1<<20); peak == 0 || peak > most {
+		t.Errorf("the heap grew from %d to %d bytes with %d requests in flight", idle, peak, requests)
 	}
 }

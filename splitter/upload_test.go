@@ -170,7 +170,8 @@ func TestRequestAbort(t *testing.T) {
 // TestConfigMistakesAreOurs: they never blame the sender.
 func TestConfigMistakesAreOurs(t *testing.T) {
 	eachForm(t, func(t *testing.T, read func(context.Context, Config) (*Request, error)) {
-		for name, cfg := range map[string]Config{"no uploader": {SubmissionID: theSubmission}, "no submission": {Uploader: &depot{t: t}}} {
+		for name, cfg := range map[string]Config{"no uploader": {SubmissionID: theSubmission}, "no submission": {Uploader: &depot{t: t}},
+			"bad limits": {Uploader: &depot{t: t}, SubmissionID: theSubmission, Limits: Limits{Files: -1}}} {
 			if req, err := read(t.Context(), cfg); req != nil || err == nil || !fault.Is(err, fault.Internal) {
 				t.Errorf("%s: %v, %v", name, req, err)
 			}
