@@ -47,7 +47,7 @@ func textOrFile(flag, value string) ([]byte, error) {
 
 type stampCmd struct {
 	attachments
-	Files []string `arg:"" name:"file" type:"existingfile" help:"Files to seal."`
+	Files []string `arg:"" name:"file" help:"Files to seal."`
 }
 
 // Run seals the digests of the files, one after the other.
@@ -68,7 +68,7 @@ func (c *stampCmd) Run(s *session) error {
 type putCmd struct {
 	attachments
 	Public bool     `help:"Everybody with the CID may read the files."`
-	Files  []string `arg:"" name:"file" type:"existingfile" help:"Files to seal and store."`
+	Files  []string `arg:"" name:"file" help:"Files to seal and store."`
 }
 
 // Run seals and stores the files, one after the other.
