@@ -51,7 +51,8 @@ func (n *Node) Check(ctx context.Context) (report CheckReport, err error) {
 type checker struct {
 	n    *Node
 	snap *pebble.Snapshot
-	last uint64
+	last uint64      // durable when the check began
+	end  uint64      // of the log in snap, which may show what is not durable yet
 	want CheckReport // what the log gives
 }
 
@@ -60,9 +61,14 @@ func (c *checker) log(ctx context.Context) error {
 	storedAt := int64(0)
 	err := c.each(ctx, prefixLog, func(key, value []byte) error {
 		seq, ok := logSeq(key)
-		if !ok || seq > c.last {
-			return c.beyond(ok, key)
+		if ok && seq > c.last {
+			c.end = seq // being written now
+			return nil
 		}
+		if !ok {
+			return c.n.damaged("log key %x", key)
+		}
+		c.end = seq
 		c.want.Records++
 		f, err := decodeFrame(value)
 		if err != nil {
@@ -120,22 +126,20 @@ func (c *checker) counts(ctx context.Context) error {
 	var rows, puts uint64
 	err := c.each(ctx, prefixIndex, func(key, _ []byte) error {
 		_, seq, ok := indexKeyParts(key)
-		if !ok || seq > c.last {
-			return c.beyond(ok, key)
+		if ok && seq <= c.last {
+			rows++
 		}
-		rows++
-		return nil
+		return c.within(ok, seq, key)
 	})
 	if err != nil {
 		return err
 	}
 	err = c.each(ctx, prefixPut, func(key, value []byte) error {
 		seq, _, ok := parsePutValue(value)
-		if !ok || seq > c.last {
-			return c.beyond(ok, key)
+		if ok && seq <= c.last {
+			puts++
 		}
-		puts++
-		return nil
+		return c.within(ok, seq, key)
 	})
 	if err == nil && (rows != c.want.IndexRows || puts != c.want.PutIDs) {
 		return c.n.damaged("%d index rows and %d put ids are stored, the log gives %d and %d",
@@ -144,13 +148,12 @@ func (c *checker) counts(ctx context.Context) error {
 	return err
 }
 
-// beyond passes over a key of a batch that is not durable yet, and refuses one
-// that is no key at all.
-func (c *checker) beyond(wellFormed bool, key []byte) error {
-	if wellFormed {
+// within refuses a key of the index that has no entry in the log.
+func (c *checker) within(wellFormed bool, seq uint64, key []byte) error {
+	if wellFormed && seq <= c.end {
 		return nil
 	}
-	return c.n.damaged("key %x", key)
+	return c.n.damaged("index key %x is of seq %d, the log ends at %d", key, seq, c.end)
 }
 
 func (c *checker) equal(key, want []byte) error {

@@ -159,12 +159,10 @@ func (n *Node) store(it *pebble.Iterator, fresh []*pending) error {
 	batch := n.db.NewBatch()
 	end, err := n.fill(batch, fresh)
 	if err == nil {
-		err = pebblex.AppendOnlyFunc(batch, n.existing(it))
+		err = n.guard(it, batch)
 	}
 	if err != nil {
-		// Nothing was written, but what led here cannot be explained.
-		n.health.quarantine(err.Error())
-		return errors.Join(fault.New(fault.Internal, "NOT_APPEND", "archive: the batch was refused: %w", err), batch.Close())
+		return errors.Join(err, batch.Close())
 	}
 	for _, p := range fresh {
 		for _, at := range p.places {
@@ -181,6 +179,21 @@ func (n *Node) store(it *pebble.Iterator, fresh []*pending) error {
 	n.durable.Store(end.seq)
 	if err := batch.Close(); err != nil {
 		n.cfg.Log.Error("close a batch", "err", err)
+	}
+	return nil
+}
+
+// guard refuses a batch that would do more than append. Nothing is written then,
+// but what led there is a fault of this program or of the store, and no more is
+// written on top of it.
+func (n *Node) guard(it *pebble.Iterator, batch *pebble.Batch) error {
+	exists, err := n.existing(it)
+	if err != nil {
+		return n.readError(err)
+	}
+	if err := pebblex.AppendOnlyFunc(batch, exists); err != nil {
+		n.health.quarantine(err.Error())
+		return fault.New(fault.Internal, "NOT_APPEND", "archive: the batch was refused: %w", err)
 	}
 	return nil
 }
@@ -219,17 +232,25 @@ func (n *Node) fill(batch *pebble.Batch, fresh []*pending) (end tail, err error)
 	return end, nil
 }
 
-// existing tells the guard whether a key is in the store. A key that ends in a
-// sequence number above the log's is not: such keys are written together with
-// their log entry or not at all. All others are looked up.
-func (n *Node) existing(it *pebble.Iterator) func(key []byte) (bool, error) {
+// existing tells the guard whether a key is in the store. Where the log ends it
+// reads from the store, not from memory that may be wrong; it need not look up
+// keys that end in a later sequence number, because such keys are written
+// together with their log entry or not at all.
+func (n *Node) existing(it *pebble.Iterator) (func(key []byte) (bool, error), error) {
+	end := uint64(0)
+	if _, after := prefixBounds(prefixLog); it.SeekLT(after) {
+		end, _ = logSeq(it.Key()) // another key: there is no log yet
+	}
+	if err := it.Error(); err != nil {
+		return nil, fmt.Errorf("archive: the end of the log: %w", err)
+	}
 	return func(key []byte) (bool, error) {
-		if seq, ok := logSeq(key); ok && seq > n.tail.seq {
+		if seq, ok := logSeq(key); ok && seq > end {
 			return false, nil
 		}
-		if _, seq, ok := indexKeyParts(key); ok && seq > n.tail.seq {
+		if _, seq, ok := indexKeyParts(key); ok && seq > end {
 			return false, nil
 		}
 		return pebblex.Has(it, key)
-	}
+	}, nil
 }

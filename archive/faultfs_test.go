@@ -17,7 +17,9 @@ import (
 //
 // Where a directory cannot be synced, or a log not be made, written or ended,
 // Pebble panics, on whatever goroutine and past recovery. There, as in the fatal
-// hook, the process dies: dead is closed and the goroutine never goes on.
+// hook, the process dies: dead is closed and the goroutine never goes on. It also
+// dies, by an operator's hand, when it has tried patience operations in vain:
+// Pebble repeats a failed flush for ever.
 type faultFS struct {
 	vfs.FS
 	failAt  int // negative: never
@@ -28,6 +30,8 @@ type faultFS struct {
 	// beforeSync, if set, is called before a log file is synced.
 	beforeSync func()
 }
+
+const patience = 300
 
 func newFaultFS(fs vfs.FS, failAt int, persist bool) *faultFS {
 	return &faultFS{FS: fs, failAt: failAt, persist: persist, dead: make(chan struct{})}
@@ -59,6 +63,9 @@ func (f *faultFS) point() (do bool, err error) {
 	at := f.ops.Add(1) - 1
 	if f.failAt < 0 || at < int64(f.failAt) {
 		return true, nil
+	}
+	if at > int64(f.failAt)+patience {
+		f.die()
 	}
 	return f.persist && at == int64(f.failAt), errDisk
 }

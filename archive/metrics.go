@@ -55,9 +55,9 @@ func newMetrics(n *Node) *metrics {
 	}{
 		{"records", "Durable records.", func() float64 { return float64(n.Seq()) }},
 		{"readonly", "1 if the archive only answers: it is damaged, its store failed, or it was told to.", func() float64 {
-			return flag(n.health.state() == wire.StateReadonly)
+			return gauge(n.health.state() == wire.StateReadonly)
 		}},
-		{"filter_ready", "1 if the filter is complete; else every query reads the store.", func() float64 { return flag(n.filter.Ready()) }},
+		{"filter_ready", "1 if the filter is complete; else every query reads the store.", func() float64 { return gauge(n.filter.Ready()) }},
 		{"filter_keys", "Keys in the filter.", func() float64 { return float64(n.filter.Keys()) }},
 		{"filter_bytes", "Memory of the filter.", func() float64 { return float64(n.filter.Bytes()) }},
 		{"filter_generations", "Generations of the filter.", func() float64 { return float64(n.filter.Generations()) }},
@@ -71,7 +71,7 @@ func newMetrics(n *Node) *metrics {
 	return m
 }
 
-func flag(on bool) float64 {
+func gauge(on bool) float64 {
 	if on {
 		return 1
 	}

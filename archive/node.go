@@ -125,7 +125,8 @@ func (n *Node) start() error {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	n.stop = stop
-	n.background.Go(func() { n.load(ctx, rows, n.tail.seq) })
+	last := n.tail.seq // tail is the committer's from here on
+	n.background.Go(func() { n.load(ctx, rows, last) })
 	n.committer = pebblex.NewCommitter(pebblex.CommitterConfig[*pending]{
 		Queue: maxQueued, MaxItems: maxBatchRecords, MaxBytes: maxBatchBytes,
 		Size:   func(p *pending) int { return p.size },

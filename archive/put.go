@@ -1,8 +1,10 @@
 package archive
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/internal/pebblex"
@@ -96,7 +98,7 @@ func (n *Node) prepare(ctx context.Context, put wire.Put) (*pending, error) {
 	if err := put.Check(); err != nil {
 		return nil, invalid(err)
 	}
-	rec := put.Record
+	rec := own(put.Record)
 	var blocks [][digestLen]byte
 	if rec.Kind == wire.KindFile {
 		var err error
@@ -109,6 +111,17 @@ func (n *Node) prepare(ctx context.Context, put wire.Put) (*pending, error) {
 	p.places = placesOf(&rec, p.id, blocks)
 	p.size = len(rec.Body) + maxShares + rowBytes*(2+len(p.places))
 	return p, nil
+}
+
+// own returns r with memory of its own: a caller that gave up may use his again
+// while the committer still has the record.
+func own(r wire.PutRecord) wire.PutRecord {
+	r.Body = bytes.Clone(r.Body)
+	r.ShareWith = slices.Clone(r.ShareWith)
+	if r.File != nil {
+		r.File = new(*r.File)
+	}
+	return r
 }
 
 // blocks returns the digests of the blocks of a file whose bytes are here.
