@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/wire"
@@ -30,6 +29,7 @@ const (
 	DefaultCopies         = 2
 	DefaultMinCopies      = 1
 	DefaultRequestTimeout = 5 * time.Second
+	DefaultStallTimeout   = 15 * time.Second
 	DefaultCommitTimeout  = time.Minute
 )
 
@@ -45,8 +45,11 @@ type ArchivesConfig struct {
 	// MinCopies is how many of them must keep up; with fewer the upload fails
 	// (PUT_MIN_COPIES).
 	MinCopies int
-	// RequestTimeout bounds one put, one frame or one read.
+	// RequestTimeout bounds one put, one read, or the opening of an upload.
 	RequestTimeout time.Duration
+	// StallTimeout is how long a copy of an upload may be without progress before
+	// it is given up. A disk under load is allowed to pause.
+	StallTimeout time.Duration
 	// CommitTimeout bounds the commit of an upload, in which the archive syncs
 	// the file to disk.
 	CommitTimeout time.Duration
@@ -86,6 +89,7 @@ func NewArchives(conn *Conn, ranker Ranker, cfg ArchivesConfig) (*Archives, erro
 	cfg.Copies = cmp.Or(cfg.Copies, DefaultCopies)
 	cfg.MinCopies = cmp.Or(cfg.MinCopies, DefaultMinCopies)
 	cfg.RequestTimeout = cmp.Or(cfg.RequestTimeout, DefaultRequestTimeout)
+	cfg.StallTimeout = cmp.Or(cfg.StallTimeout, DefaultStallTimeout)
 	cfg.CommitTimeout = cmp.Or(cfg.CommitTimeout, DefaultCommitTimeout)
 	if cfg.MinCopies < 1 || cfg.Copies < cfg.MinCopies {
 		return nil, fault.New(fault.Invalid, "", "bus: PUT_MIN_COPIES %d must be from 1 to PUT_COPIES %d", cfg.MinCopies, cfg.Copies).InField("PUT_MIN_COPIES")
@@ -153,72 +157,4 @@ func (a *Archives) request(ctx context.Context, id wire.ArchiveID, msg *nats.Msg
 		return nil, err
 	}
 	return reply, nil
-}
-
-// Put sends a put to one archive and returns its acknowledgement: the record is
-// on that archive's disk. It waits for a credit first, so that a slow archive
-// slows its senders down. Faults of the archive keep their kind and code; an
-// archive that nobody answers for is Transient, ARCHIVE_UNREACHABLE. After any
-// other Transient fault the outcome is unknown, and the same put may be sent
-// again.
-func (a *Archives) Put(ctx context.Context, id wire.ArchiveID, put wire.Put) (wire.PutAck, error) {
-	data, err := wire.Encode(put)
-	if err != nil {
-		return wire.PutAck{}, err
-	}
-	win := a.peer(id).puts
-	credit, err := win.acquire(ctx, int64(len(data)))
-	if err != nil {
-		return wire.PutAck{}, fault.New(fault.Transient, CodeTimeout, "archive %s: no credit in time: %w", id, err)
-	}
-	defer win.release(credit)
-	reply, err := a.request(ctx, id, &nats.Msg{Subject: wire.SubjectPutPrefix + string(id), Data: data}, a.cfg.RequestTimeout)
-	if err != nil {
-		a.metrics.puts.WithLabelValues("failed").Inc()
-		return wire.PutAck{}, err
-	}
-	ack, err := wire.Decode[wire.PutAck](reply.Data)
-	if err != nil {
-		err = fault.New(fault.Internal, CodeBadAck, "archive %s: unreadable acknowledgement: %w", id, err)
-	} else if want := put.Record.ID(); ack.ArchiveID != id || ack.RecordID != want {
-		err = fault.New(fault.Internal, CodeBadAck, "archive %s: acknowledged record %s as archive %s; sent %s", id, ack.RecordID, ack.ArchiveID, want)
-	}
-	if err != nil {
-		a.metrics.puts.WithLabelValues("bad-ack").Inc()
-		return wire.PutAck{}, err
-	}
-	a.metrics.puts.WithLabelValues("acknowledged").Inc()
-	return ack, nil
-}
-
-// Metrics returns the client's collectors.
-func (a *Archives) Metrics() []prometheus.Collector { return a.metrics.all }
-
-type clientMetrics struct {
-	puts       *prometheus.CounterVec // by outcome
-	asks       prometheus.Counter
-	unheard    prometheus.Counter
-	late       prometheus.Counter
-	lateAcks   prometheus.Counter
-	badReplies *prometheus.CounterVec // by reason
-	lanes      *prometheus.CounterVec // by outcome
-	all        []prometheus.Collector
-}
-
-func newClientMetrics(a *Archives) clientMetrics {
-	m := clientMetrics{
-		puts:       counters("puts_total", "Puts sent to archives.", "outcome", nil),
-		asks:       counter("queries_total", "Queries published.", nil),
-		unheard:    counter("queries_unheard_total", "Queries that nobody listened to.", nil),
-		late:       counter("replies_late_total", "Replies to queries that had ended, or never were.", nil),
-		lateAcks:   counter("upload_acks_late_total", "Acknowledgements for uploads that had ended.", nil),
-		badReplies: counters("replies_dropped_total", "Replies that were not passed on.", "reason", nil),
-		lanes:      counters("upload_copies_total", "Copies of uploads by how they ended.", "outcome", nil),
-	}
-	m.all = []prometheus.Collector{
-		m.puts, m.asks, m.unheard, m.late, m.lateAcks, m.badReplies, m.lanes,
-		gauge("replies_queued_bytes", "Bytes of replies that no query has taken yet.", nil,
-			func() float64 { return float64(a.queued.Load()) }),
-	}
-	return m
 }

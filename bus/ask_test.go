@@ -43,7 +43,7 @@ func query(subject string) wire.Query {
 }
 
 func TestNamedArchivesAnswerAndOthersOnlyHits(t *testing.T) {
-	w := startWorld(t, 4, ArchivesConfig{}, nil)
+	w := startWorld(t, 4, patient, nil)
 	put := note("subject", "body")
 	for _, id := range w.ids[:2] { // a and b have it; c and d do not
 		if _, err := w.archives.Put(t.Context(), id, put); err != nil {
@@ -68,7 +68,7 @@ func TestNamedArchivesAnswerAndOthersOnlyHits(t *testing.T) {
 
 // What is another tenant's looks exactly like what is not there.
 func TestNothingToShowLooksLikeNothing(t *testing.T) {
-	w := startWorld(t, 1, ArchivesConfig{}, nil)
+	w := startWorld(t, 1, patient, nil)
 	if _, err := w.archives.Put(t.Context(), "archive-a", note("subject", "body")); err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestNothingToShowLooksLikeNothing(t *testing.T) {
 }
 
 func TestNobodyListeningClosesTheChannel(t *testing.T) {
-	w := startWorld(t, 0, ArchivesConfig{}, nil)
+	w := startWorld(t, 0, patient, nil)
 	replies, stop, err := w.archives.Ask(t.Context(), query("x"), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +108,7 @@ func TestNobodyListeningClosesTheChannel(t *testing.T) {
 
 // A dead archive is silence, which must not look like "nobody listens".
 func TestEndedContextLeavesTheChannelOpen(t *testing.T) {
-	w := startWorld(t, 1, ArchivesConfig{}, nil)
+	w := startWorld(t, 1, patient, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	replies, stop, err := w.archives.Ask(ctx, query("x"), nil)
 	if err != nil {
@@ -132,7 +132,7 @@ func (w *world) openAsks() int {
 }
 
 func TestAskWithoutAConnectionFailsAtOnce(t *testing.T) {
-	w := startWorld(t, 1, ArchivesConfig{}, nil)
+	w := startWorld(t, 1, patient, nil)
 	if err := w.server.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestAskWithoutAConnectionFailsAtOnce(t *testing.T) {
 }
 
 func TestQueriesThatBreakTheContractAreNotSent(t *testing.T) {
-	w := startWorld(t, 1, ArchivesConfig{}, nil)
+	w := startWorld(t, 1, patient, nil)
 	for name, q := range map[string]wire.Query{
 		"no digest":       {TenantID: tenantA},
 		"no tenant":       {SHA256: digestOf("x")},
@@ -170,7 +170,7 @@ func TestQueriesThatBreakTheContractAreNotSent(t *testing.T) {
 // A reply that comes after the query has ended, broken ones and a flood cost a
 // counter each.
 func TestStrayRepliesCostACounter(t *testing.T) {
-	w := startWorld(t, 1, ArchivesConfig{}, nil)
+	w := startWorld(t, 1, patient, nil)
 	q := query("x")
 	q.CorrelationID = "the-query"
 	replies, stop, err := w.archives.Ask(t.Context(), q, nil)
@@ -204,7 +204,7 @@ func TestStrayRepliesCostACounter(t *testing.T) {
 // The queue of a query is bounded; all below the bound is kept although nobody
 // reads meanwhile.
 func TestReplyQueueKeepsItsBoundAndGivesMemoryBack(t *testing.T) {
-	w := startWorld(t, 1, ArchivesConfig{}, nil)
+	w := startWorld(t, 1, patient, nil)
 	q := query("x")
 	q.CorrelationID = "flooded"
 	replies, stop, err := w.archives.Ask(t.Context(), q, nil)
@@ -218,8 +218,8 @@ func TestReplyQueueKeepsItsBoundAndGivesMemoryBack(t *testing.T) {
 		w.archives.replies.dispatch(msg)
 	}
 	dropped := count(w.archives.metrics.badReplies.WithLabelValues("queue-full"))
-	if dropped == 0 || dropped > more {
-		t.Errorf("%d dropped, want up to %d", dropped, more)
+	if dropped == 0 || dropped > more+1 {
+		t.Errorf("%d dropped, want up to %d", dropped, more+1)
 	}
 	for range 1 + MaxQueuedReplies + more - dropped {
 		<-replies
@@ -235,7 +235,7 @@ func TestReplyQueueKeepsItsBoundAndGivesMemoryBack(t *testing.T) {
 
 // NA-02: no reply is missed although the query follows at once.
 func TestFiveHundredOfFiveHundredAnswered(t *testing.T) {
-	w := startWorld(t, 3, ArchivesConfig{}, nil)
+	w := startWorld(t, 3, patient, nil)
 	for i := range 500 {
 		if got := gather(t, w.archives, query(fmt.Sprint(i)), w.ids, 3); len(got) != 3 {
 			t.Fatalf("query %d: %d replies", i, len(got))
@@ -249,7 +249,7 @@ func TestFiveHundredOfFiveHundredAnswered(t *testing.T) {
 // NA-01: an odd correlation id would close the connection of every archive that
 // has a hit.
 func TestOddCorrelationIDsAreDroppedAndConnectionsStayUp(t *testing.T) {
-	w := startWorld(t, 1, ArchivesConfig{}, nil)
+	w := startWorld(t, 1, patient, nil)
 	if _, err := w.archives.Put(t.Context(), "archive-a", note("subject", "body")); err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +285,7 @@ func TestOddCorrelationIDsAreDroppedAndConnectionsStayUp(t *testing.T) {
 
 // The answer goes where the correlation id says, whatever the reply field says.
 func TestReplyFieldIsIgnoredUnlessItAgrees(t *testing.T) {
-	w := startWorld(t, 1, ArchivesConfig{}, nil)
+	w := startWorld(t, 1, patient, nil)
 	if _, err := w.archives.Put(t.Context(), "archive-a", note("subject", "body")); err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +315,7 @@ func TestReplyFieldIsIgnoredUnlessItAgrees(t *testing.T) {
 func TestBurstIsAnsweredOrCounted(t *testing.T) {
 	const burst = 10_000
 	disk := make(chan struct{})
-	w := startWorld(t, 1, ArchivesConfig{}, func(_ int, s *site) {
+	w := startWorld(t, 1, patient, func(_ int, s *site) {
 		s.node.onAnswer = func(ctx context.Context, _ wire.Query) error { <-disk; return nil }
 	})
 	queries := w.sites[0].service.metrics.queries
@@ -362,7 +362,7 @@ func TestFailedAndExpiredQueriesStayUnanswered(t *testing.T) {
 		"too slow": {context.DeadlineExceeded, "20", "expired"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := startWorld(t, 1, ArchivesConfig{}, func(_ int, s *site) {
+			w := startWorld(t, 1, patient, func(_ int, s *site) {
 				s.node.onAnswer = func(ctx context.Context, _ wire.Query) error {
 					if tc.deadline == "20" {
 						<-ctx.Done()
@@ -394,7 +394,7 @@ type prober struct{ *fakeNode }
 func (p prober) Absent(d wire.Digest) bool { return d == digestOf("absent") }
 
 func TestSurelyAbsentKeysAreNotLookedUp(t *testing.T) {
-	w := startWorld(t, 0, ArchivesConfig{}, nil)
+	w := startWorld(t, 0, patient, nil)
 	node := newFakeNode(t, "archive-p")
 	conn := connect(t, w.server, "archive-p")
 	service, err := ServeArchive(conn, prober{node}, newFakeBlobs(t), ArchiveConfig{})
@@ -417,7 +417,7 @@ func TestSurelyAbsentKeysAreNotLookedUp(t *testing.T) {
 }
 
 func TestDeadlineAndExpectationTravel(t *testing.T) {
-	w := startWorld(t, 0, ArchivesConfig{}, nil)
+	w := startWorld(t, 0, patient, nil)
 	sub, err := w.conn.ctl.SubscribeSync(wire.SubjectQuery)
 	if err != nil {
 		t.Fatal(err)

@@ -24,6 +24,12 @@ import (
 
 const tenantA, tenantB wire.TenantID = "tenant-a", "tenant-b"
 
+// patient waits longer than any machine needs: for tests that fail by an answer,
+// not by its absence.
+var patient = ArchivesConfig{
+	RequestTimeout: 5 * time.Minute, StallTimeout: 5 * time.Minute, CommitTimeout: 5 * time.Minute,
+}
+
 // startServer starts a server on a random port and ends it with the test.
 func startServer(t testing.TB, cfg server.Config) *server.Server {
 	t.Helper()

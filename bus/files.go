@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/wire"
 )
@@ -109,4 +111,22 @@ func readFault(cid string, errs []error) error {
 		kind, code = fault.Transient, CodeNoArchive
 	}
 	return fault.New(kind, code, "bus: read %s: %w", cid, errors.Join(errs...))
+}
+
+// frame builds a request on the blob subject of an archive.
+func frame(id wire.ArchiveID, op, uploadID string, data []byte) *nats.Msg {
+	msg := &nats.Msg{Subject: wire.SubjectBlobPrefix + string(id), Data: data, Header: nats.Header{}}
+	msg.Header.Set(wire.HeaderOp, op)
+	if uploadID != "" {
+		msg.Header.Set(wire.HeaderUpload, uploadID)
+	}
+	return msg
+}
+
+func decodeAck(id wire.ArchiveID, reply *nats.Msg) (wire.BlobAck, error) {
+	ack, err := wire.Decode[wire.BlobAck](reply.Data)
+	if err != nil {
+		return ack, fault.New(fault.Internal, CodeBadAck, "archive %s: unreadable acknowledgement: %w", id, err)
+	}
+	return ack, nil
 }

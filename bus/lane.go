@@ -1,14 +1,12 @@
 package bus
 
 import (
-	"context"
 	"errors"
 	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/verae/archive/blob"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/wire"
 )
@@ -41,46 +39,6 @@ type sent struct {
 	credit *claim
 }
 
-// openLane opens the upload on one archive.
-func (a *Archives) openLane(ctx context.Context, id wire.ArchiveID, uploadID string) (*lane, error) {
-	data, err := wire.Encode(wire.BlobOpen{ChunkSize: blob.Default.ChunkSize, MaxLinks: blob.Default.MaxLinks})
-	if err != nil {
-		return nil, err
-	}
-	reply, err := a.request(ctx, id, frame(id, wire.OpOpen, uploadID, data), a.cfg.RequestTimeout)
-	if err != nil {
-		return nil, err
-	}
-	ack, err := decodeAck(id, reply)
-	if err != nil {
-		return nil, err
-	}
-	return &lane{
-		a: a, id: id, token: strconv.FormatUint(a.lanes.Add(1), 36),
-		frames: make(chan *fragment, MaxUploadMemory/wire.FragmentSize),
-		acks:   make(chan *nats.Msg, queuedAcks), done: make(chan struct{}),
-		allowed: ack.Credit,
-	}, nil
-}
-
-// frame builds a request on the blob subject of an archive.
-func frame(id wire.ArchiveID, op, uploadID string, data []byte) *nats.Msg {
-	msg := &nats.Msg{Subject: wire.SubjectBlobPrefix + string(id), Data: data, Header: nats.Header{}}
-	msg.Header.Set(wire.HeaderOp, op)
-	if uploadID != "" {
-		msg.Header.Set(wire.HeaderUpload, uploadID)
-	}
-	return msg
-}
-
-func decodeAck(id wire.ArchiveID, reply *nats.Msg) (wire.BlobAck, error) {
-	ack, err := wire.Decode[wire.BlobAck](reply.Data)
-	if err != nil {
-		return ack, fault.New(fault.Internal, CodeBadAck, "archive %s: unreadable acknowledgement: %w", id, err)
-	}
-	return ack, nil
-}
-
 // deliver takes an acknowledgement. Acknowledgements are cumulative, so that
 // losing one to a flood is no loss.
 func (l *lane) deliver(msg *nats.Msg) {
@@ -96,7 +54,7 @@ func (l *lane) shut() { close(l.done) }
 // run sends fragments as credit allows until all are acknowledged, the archive
 // fails, or the upload ends.
 func (l *lane) run(u *upload) {
-	timer := time.NewTimer(l.a.cfg.RequestTimeout)
+	timer := time.NewTimer(l.a.cfg.StallTimeout)
 	defer timer.Stop()
 	err := l.loop(u, timer)
 	l.a.acks.remove(l.token)
@@ -130,16 +88,16 @@ func (l *lane) loop(u *upload, timer *time.Timer) error {
 				return err
 			}
 			if len(l.sent) == 1 {
-				timer.Reset(l.a.cfg.RequestTimeout)
+				timer.Reset(l.a.cfg.StallTimeout)
 			}
 		case msg := <-l.acks:
 			if err := l.acknowledged(msg); err != nil {
 				return err
 			}
-			timer.Reset(l.a.cfg.RequestTimeout)
+			timer.Reset(l.a.cfg.StallTimeout)
 		case <-timer.C:
 			if len(l.sent) > 0 {
-				return fault.New(fault.Transient, CodeTimeout, "archive %s: no acknowledgement of a fragment in %v", l.id, l.a.cfg.RequestTimeout)
+				return fault.New(fault.Transient, CodeTimeout, "archive %s: no acknowledgement of a fragment in %v", l.id, l.a.cfg.StallTimeout)
 			}
 		case <-u.ended:
 			return errAborted

@@ -139,7 +139,7 @@ func TestLargeAnswersArriveInPages(t *testing.T) {
 			s := &site{node: newFakeNode(t, "archive-a"), blobs: newFakeBlobs(t)}
 			w.serve(t, s)
 			w.conn = connect(t, srv, "aggregator")
-			a, err := NewArchives(w.conn, static{"archive-a"}, ArchivesConfig{})
+			a, err := NewArchives(w.conn, static{"archive-a"}, patient)
 			if err != nil {
 				t.Fatal(err)
 			}

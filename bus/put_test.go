@@ -16,7 +16,7 @@ import (
 )
 
 func TestPutIsAcknowledgedOnceStored(t *testing.T) {
-	w := startWorld(t, 2, ArchivesConfig{}, nil)
+	w := startWorld(t, 2, patient, nil)
 	put := note("subject", "body")
 	for i, want := range []wire.PutAck{
 		{ArchiveID: "archive-a", Generation: 1, Boot: "boot-archive-a", RecordID: put.Record.ID(), Seq: 1},
@@ -50,7 +50,7 @@ func TestPutFaultsKeepKindAndCode(t *testing.T) {
 		{"own deadline", context.DeadlineExceeded, fault.Transient, CodeTimeout, 0, "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w := startWorld(t, 1, ArchivesConfig{}, func(_ int, s *site) {
+			w := startWorld(t, 1, patient, func(_ int, s *site) {
 				s.node.onPut = func(context.Context) error { return tc.err }
 			})
 			_, err := w.archives.Put(t.Context(), "archive-a", note("s", "b"))
@@ -101,7 +101,7 @@ func TestPutEndsWithItsContextAndItsTimeout(t *testing.T) {
 
 // An archive that acknowledges something else has stored something else.
 func TestAckOfAnotherRecordIsRefused(t *testing.T) {
-	w := startWorld(t, 0, ArchivesConfig{}, nil)
+	w := startWorld(t, 0, patient, nil)
 	put := note("s", "b")
 	good := wire.PutAck{ArchiveID: "archive-x", RecordID: put.Record.ID(), Seq: 1}
 	for name, data := range map[string][]byte{
@@ -125,7 +125,7 @@ func TestAckOfAnotherRecordIsRefused(t *testing.T) {
 func TestPutsInFlightNeverExceedTheCredits(t *testing.T) {
 	const puts = 400
 	full := make(chan struct{})
-	w := startWorld(t, 1, ArchivesConfig{}, func(_ int, s *site) {
+	w := startWorld(t, 1, patient, func(_ int, s *site) {
 		s.node.onPut = func(context.Context) error { <-full; return nil }
 	})
 	node := w.sites[0].node
@@ -135,7 +135,7 @@ func TestPutsInFlightNeverExceedTheCredits(t *testing.T) {
 	for i := range puts {
 		wg.Go(func() {
 			put := note(fmt.Sprint(i), body)
-			if i%2 == 0 {
+			if i%4 != 0 {
 				put = note(fmt.Sprint(i), "small")
 			}
 			_, errs[i] = w.archives.Put(t.Context(), "archive-a", put)
@@ -157,7 +157,7 @@ func TestPutsInFlightNeverExceedTheCredits(t *testing.T) {
 
 // A seed-only peer knows the bare subject and the minimal form.
 func TestBarePutIsStoredByItsOwnersAndAnswered(t *testing.T) {
-	w := startWorld(t, 3, ArchivesConfig{}, nil)
+	w := startWorld(t, 3, patient, nil)
 	for _, s := range w.sites {
 		eventually(t, "all archives know each other", func() bool { return len(s.service.others.alive()) == 2 })
 	}
@@ -187,7 +187,7 @@ func TestBarePutIsStoredByItsOwnersAndAnswered(t *testing.T) {
 }
 
 func TestBarePutGoesToThoseThatTakePuts(t *testing.T) {
-	w := startWorld(t, 3, ArchivesConfig{}, nil)
+	w := startWorld(t, 3, patient, nil)
 	w.sites[0].service.SetState(wire.StateReadonly)
 	for _, s := range w.sites[1:] {
 		eventually(t, "two are left", func() bool { return len(s.service.others.alive()) == 1 })
@@ -206,7 +206,7 @@ func TestBarePutGoesToThoseThatTakePuts(t *testing.T) {
 }
 
 func TestMalformedPutsAreRefusedByName(t *testing.T) {
-	w := startWorld(t, 1, ArchivesConfig{}, nil)
+	w := startWorld(t, 1, patient, nil)
 	for name, tc := range map[string]struct{ body, want string }{
 		"no JSON":     {"{", "ends too early"},
 		"null":        {"null", "null"},
@@ -232,7 +232,7 @@ func TestMalformedPutsAreRefusedByName(t *testing.T) {
 
 func TestMorePutsThanTheArchiveTakesAreBusy(t *testing.T) {
 	block := make(chan struct{})
-	w := startWorld(t, 1, ArchivesConfig{}, func(_ int, s *site) {
+	w := startWorld(t, 1, patient, func(_ int, s *site) {
 		s.node.onPut = func(context.Context) error { <-block; return nil }
 	})
 	release := sync.OnceFunc(func() { close(block) })

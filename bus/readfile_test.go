@@ -36,7 +36,7 @@ func (w *world) store(t testing.TB, data []byte, sites ...*site) wire.BlobCommit
 }
 
 func TestReadFileYieldsExactlyTheFile(t *testing.T) {
-	w := startWorld(t, 1, ArchivesConfig{}, nil)
+	w := startWorld(t, 1, patient, nil)
 	for _, size := range []int{0, 1, wire.FragmentSize, wire.FragmentSize + 1, 3<<20 + 5} {
 		data := content(size)
 		file := w.store(t, data, w.sites[0])
@@ -59,14 +59,20 @@ func TestReadFileTurnsToTheNextHolder(t *testing.T) {
 		"in the rear": func(off int64) error { return failFrom(off, 1<<20, fault.New(fault.Corrupt, "BLOB_CORRUPT", "leaf")) },
 		"missing":     func(int64) error { return fault.New(fault.NotFound, "UNKNOWN_CID", "none") },
 		"internal":    func(int64) error { return errors.New("disk") },
-		"hangs":       func(off int64) error { time.Sleep(300 * time.Millisecond); return errors.New("late") },
+		"hangs":       nil,
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := startWorld(t, 2, ArchivesConfig{RequestTimeout: 100 * time.Millisecond}, func(i int, s *site) {
+			cfg, hang := patient, make(chan struct{})
+			if broken == nil {
+				cfg.RequestTimeout = 300 * time.Millisecond
+				broken = func(int64) error { <-hang; return errors.New("late") }
+			}
+			w := startWorld(t, 2, cfg, func(i int, s *site) {
 				if i == 0 {
 					s.blobs.onRead = broken
 				}
 			})
+			t.Cleanup(func() { close(hang) })
 			data := content(2 << 20)
 			file := w.store(t, data, w.sites...)
 			ids := append([]wire.ArchiveID{"archive-gone"}, w.ids...)
@@ -91,7 +97,7 @@ func failFrom(off, from int64, err error) error {
 
 // A file that breaks off in the middle is an error, never a shorter file.
 func TestReadFileNeverEndsEarly(t *testing.T) {
-	w := startWorld(t, 1, ArchivesConfig{}, func(_ int, s *site) {
+	w := startWorld(t, 1, patient, func(_ int, s *site) {
 		s.blobs.onRead = func(off int64) error {
 			return failFrom(off, 1<<20, fault.New(fault.Corrupt, "BLOB_CORRUPT", "leaf"))
 		}
@@ -114,7 +120,7 @@ func TestReadFileNeverEndsEarly(t *testing.T) {
 
 // What is not his looks to a tenant exactly like what is not there.
 func TestStrangersFileLooksLikeNone(t *testing.T) {
-	w := startWorld(t, 1, ArchivesConfig{}, nil)
+	w := startWorld(t, 1, patient, nil)
 	file := w.store(t, content(10), w.sites[0])
 	nowhere := describe([]byte("nowhere"))
 	read := func(tenant wire.TenantID, cid string) *nats.Msg {
@@ -161,7 +167,7 @@ func TestReadFileSumsUpWhyNobodyCould(t *testing.T) {
 
 // A holder that answers with other bytes than asked for is turned away from.
 func TestShortOrMisplacedRangesAreRefused(t *testing.T) {
-	w := startWorld(t, 1, ArchivesConfig{}, nil)
+	w := startWorld(t, 1, patient, nil)
 	data := content(100)
 	file := w.store(t, data, w.sites[0])
 	for name, answer := range map[string]*nats.Msg{
@@ -227,7 +233,7 @@ func TestClosingAReaderEndsWhatIsUnderWay(t *testing.T) {
 }
 
 func TestCopyHealsALostFile(t *testing.T) {
-	w := startWorld(t, 2, ArchivesConfig{}, nil)
+	w := startWorld(t, 2, patient, nil)
 	data := content(3<<20 + 1)
 	file := w.store(t, data, w.sites[0])
 	for range 2 { // the second time it is there already
@@ -244,7 +250,7 @@ func TestCopyHealsALostFile(t *testing.T) {
 }
 
 func TestFailedCopyLeavesNothing(t *testing.T) {
-	w := startWorld(t, 2, ArchivesConfig{}, func(i int, s *site) {
+	w := startWorld(t, 2, patient, func(i int, s *site) {
 		s.blobs.onRead = func(off int64) error {
 			return failFrom(off, 1<<20, fault.New(fault.Corrupt, "BLOB_CORRUPT", "leaf"))
 		}

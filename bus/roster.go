@@ -2,7 +2,6 @@ package bus
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -201,104 +200,4 @@ func (r *Roster) WaitAlive(ctx context.Context, n int) error {
 			return fault.New(fault.Transient, CodeNoArchive, "bus: %d of %d archives are alive: %w", alive, n, ctx.Err())
 		}
 	}
-}
-
-// Listen starts to hear hellos on conn. Close ends it.
-func (r *Roster) Listen(conn *Conn) error {
-	sub, err := conn.subscribe(conn.ctl, wire.SubjectHelloPrefix+"*", "", func(msg *nats.Msg) {
-		r.receive(msg.Subject, msg.Data)
-	})
-	if err != nil {
-		return err
-	}
-	r.conn, r.sub = conn, sub
-	r.done.Go(r.watch)
-	if err := settle(conn.ctl); err != nil {
-		return fmt.Errorf("bus: roster: %w", err)
-	}
-	return nil
-}
-
-// watch logs archives that fall silent, which no message tells.
-func (r *Roster) watch() {
-	tick := time.NewTicker(HelloInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			r.tick()
-		case <-r.stop:
-			return
-		}
-	}
-}
-
-func (r *Roster) tick() {
-	now := r.now()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, m := range r.members {
-		r.note(m, now)
-	}
-}
-
-// note logs a change of an archive's state. mu is held.
-func (r *Roster) note(m *member, now time.Time) {
-	state := m.state(now)
-	if state == m.shown {
-		return
-	}
-	level := slog.LevelInfo
-	if state == StateSilent || state == StateQuarantined {
-		level = slog.LevelWarn
-	}
-	r.log.Log(context.Background(), level, "archive is "+state, "archive", m.entry.ID, "was", m.shown)
-	m.shown = state
-}
-
-// Close stops listening. The roster's file needs no closing.
-func (r *Roster) Close() error {
-	if r.sub == nil {
-		return nil
-	}
-	select {
-	case <-r.stop:
-		return nil
-	default:
-	}
-	close(r.stop)
-	r.conn.unsubscribe(r.sub)
-	r.done.Wait()
-	return nil
-}
-
-// Member is what the roster knows of one archive.
-type Member struct {
-	ID         wire.ArchiveID
-	State      string    // a state of wire.Hello, StateSilent or StateQuarantined
-	Key        string    // Ed25519 public key, standard base64
-	Enrolled   uint64    // the roster version that brought it in
-	LastHello  time.Time // zero: none since this process started
-	Generation int       // of the last hello, as all below
-	Boot       string
-	Seq        uint64
-	ControlSeq uint64
-	Records    uint64
-}
-
-// Snapshot returns all enrolled archives, sorted by id.
-func (r *Roster) Snapshot() []Member {
-	now := r.now()
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	out := make([]Member, 0, len(r.ids))
-	for _, id := range r.ids {
-		m := r.members[id]
-		out = append(out, Member{
-			ID: id, State: m.state(now), Key: m.entry.Key, Enrolled: m.entry.Enrolled, LastHello: m.heard,
-			Generation: m.hello.Generation, Boot: m.hello.Boot, Seq: m.hello.Seq,
-			ControlSeq: m.hello.ControlSeq, Records: m.hello.Records,
-		})
-	}
-	return out
 }

@@ -422,7 +422,7 @@ func TestRosterLogsWhoFallsSilent(t *testing.T) {
 
 // The whole way: services say hello, the roster hears them, drains are heard.
 func TestRosterHearsLiveArchives(t *testing.T) {
-	w := startWorld(t, 2, ArchivesConfig{}, nil)
+	w := startWorld(t, 2, patient, nil)
 	r, err := OpenRoster(RosterConfig{Path: filepath.Join(t.TempDir(), "roster.json"), Create: true, Open: true})
 	if err != nil {
 		t.Fatal(err)

@@ -9,9 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/verae/archive/blob"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/wire"
 )
@@ -38,42 +36,6 @@ const (
 
 // DefaultQueryTime bounds the answer to a query that names no deadline.
 const DefaultQueryTime = 5 * time.Second
-
-// Node is the archive behind the service.
-type Node interface {
-	// Put stores a record durably before it returns.
-	Put(ctx context.Context, put wire.Put) (wire.PutAck, error)
-	// Answer returns what the archive has for the caller of q; false means
-	// silence: nothing, or nothing for him.
-	Answer(ctx context.Context, q wire.Query) (wire.Reply, bool, error)
-	// FileOf returns a file in whose DAG is the block with the multihash digest
-	// of the canonical CID, if viewer may read one; that CID's own is preferred.
-	FileOf(ctx context.Context, viewer wire.TenantID, cid string, digest [32]byte) (wire.File, bool, error)
-	// Hello describes the archive as it is now.
-	Hello() wire.Hello
-	// SetState changes the state that Hello tells.
-	SetState(state string)
-}
-
-// Prober is implemented by nodes that can tell from memory that they surely have
-// nothing under a key. Queries about such keys cost no more than the look.
-type Prober interface {
-	Absent(digest wire.Digest) bool
-}
-
-// Blobs keeps the files of an archive. An error that says the upload is not known
-// is of kind NotFound.
-type Blobs interface {
-	Open(id string, profile blob.Profile) error
-	Write(id string, offset int64, data []byte) (received int64, err error)
-	Commit(ctx context.Context, id string, size int64, sha256 [32]byte, cid string) (duplicate bool, err error)
-	Abort(id string) error
-	Has(ctx context.Context, sha256 [32]byte, cid string) (bool, error)
-	// Read returns up to length verified bytes from off, and the file's size.
-	Read(ctx context.Context, cid string, off int64, length int) (data []byte, size int64, err error)
-}
-
-var _ Blobs = (*blob.Store)(nil)
 
 // ArchiveConfig configures the service of an archive.
 type ArchiveConfig struct {
@@ -251,35 +213,4 @@ func (s *ArchiveService) internal(subject string, err error) {
 	if s.failed.now() {
 		s.log.Error("a request failed", "subject", subject, "err", err)
 	}
-}
-
-// Metrics returns the service's collectors, labelled with the archive's id.
-func (s *ArchiveService) Metrics() []prometheus.Collector { return s.metrics.all }
-
-type serviceMetrics struct {
-	queries  *prometheus.CounterVec // by outcome
-	silent   prometheus.Counter     // of queries: the filter said absent
-	pages    prometheus.Counter
-	puts     *prometheus.CounterVec // by outcome
-	frames   *prometheus.CounterVec // by outcome
-	unsent   prometheus.Counter
-	failures prometheus.Counter
-	twins    prometheus.Counter
-	all      []prometheus.Collector
-}
-
-func newServiceMetrics(id wire.ArchiveID) serviceMetrics {
-	fixed := prometheus.Labels{"archive": string(id)}
-	m := serviceMetrics{
-		queries:  counters("archive_queries_total", "Queries heard.", "outcome", fixed),
-		pages:    counter("archive_reply_pages_total", "Messages sent as replies to queries.", fixed),
-		puts:     counters("archive_puts_total", "Puts heard.", "outcome", fixed),
-		frames:   counters("archive_blob_frames_total", "Blob frames heard.", "outcome", fixed),
-		unsent:   counter("archive_answers_unsent_total", "Answers that could not be sent.", fixed),
-		failures: counter("archive_failures_total", "Requests that failed for reasons of our own.", fixed),
-		twins:    counter("archive_twin_hellos_total", "Hellos of another process with this archive's id.", fixed),
-	}
-	m.silent = m.queries.WithLabelValues("absent")
-	m.all = []prometheus.Collector{m.queries, m.pages, m.puts, m.frames, m.unsent, m.failures, m.twins}
-	return m
 }

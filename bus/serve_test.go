@@ -135,7 +135,7 @@ func TestDrainLosesNothing(t *testing.T) {
 }
 
 func TestDrainIsHurriedByItsContext(t *testing.T) {
-	w := startWorld(t, 1, ArchivesConfig{}, func(_ int, s *site) {
+	w := startWorld(t, 1, patient, func(_ int, s *site) {
 		wait := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 		s.node.onPut = wait
 		s.node.onAnswer = func(ctx context.Context, _ wire.Query) error { return wait(ctx) }
@@ -156,7 +156,7 @@ func TestDrainIsHurriedByItsContext(t *testing.T) {
 
 // An archive restarts under the same id: whoever waits is served by the next one.
 func TestArchiveComesBackOnANewConnection(t *testing.T) {
-	w := startWorld(t, 1, ArchivesConfig{}, nil)
+	w := startWorld(t, 1, patient, nil)
 	s := w.sites[0]
 	for i := range 3 {
 		if _, err := w.archives.Put(t.Context(), "archive-a", note(fmt.Sprint(i), "b")); err != nil {

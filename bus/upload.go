@@ -2,8 +2,6 @@ package bus
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -61,78 +59,6 @@ type upload struct {
 	finished bool
 	cause    error // why ended is closed
 	lost     error // what the lanes failed of
-}
-
-// OpenUpload opens an upload on the archives that own key: the first PUT_COPIES
-// that take it, in the order of the ranking. With fewer than PUT_MIN_COPIES of
-// them the error is Transient, NO_ARCHIVE. Until Finish returned, the upload
-// fails when ctx is done.
-func (a *Archives) OpenUpload(ctx context.Context, key [32]byte) (splitter.Upload, error) {
-	u, err := a.openUpload(ctx, a.ranker.Rank(key), a.cfg.Copies, a.cfg.MinCopies)
-	if err != nil {
-		return nil, err
-	}
-	return u, nil
-}
-
-func (a *Archives) openUpload(ctx context.Context, ids []wire.ArchiveID, copies, least int) (*upload, error) {
-	u := &upload{
-		id: newUploadID(), min: least,
-		slots: make(chan struct{}, MaxUploadMemory/wire.FragmentSize),
-		ended: make(chan struct{}), idle: make(chan struct{}),
-	}
-	if err := a.openLanes(ctx, u, ids, copies); err != nil {
-		return nil, err
-	}
-	lanes := u.lanes
-	u.running = len(lanes)
-	for _, l := range lanes {
-		if !a.acks.add(l.token, l, func() { l.run(u) }) {
-			u.Abort()
-			return nil, fault.New(fault.Transient, CodeDisconnected, "bus: the client is closed")
-		}
-	}
-	u.free = context.AfterFunc(ctx, func() {
-		u.fail(fault.New(fault.Transient, CodeTimeout, "bus: upload %s: %w", u.id, context.Cause(ctx)))
-	})
-	return u, nil
-}
-
-// openLanes opens the upload on archives until there are enough copies: as many
-// at a time as are lacking, the next ones in place of those that refuse.
-func (a *Archives) openLanes(ctx context.Context, u *upload, ids []wire.ArchiveID, copies int) error {
-	var errs []error
-	for len(u.lanes) < copies && len(ids) > 0 {
-		try := ids[:min(copies-len(u.lanes), len(ids))]
-		ids = ids[len(try):]
-		lanes, fails := make([]*lane, len(try)), make([]error, len(try))
-		var wg sync.WaitGroup
-		for i, id := range try {
-			wg.Go(func() { lanes[i], fails[i] = a.openLane(ctx, id, u.id) })
-		}
-		wg.Wait()
-		for i, l := range lanes {
-			if l != nil {
-				u.lanes = append(u.lanes, l)
-			} else {
-				errs = append(errs, fails[i])
-			}
-		}
-	}
-	if len(u.lanes) < u.min {
-		have := len(u.lanes)
-		u.Abort()
-		return fault.New(fault.Transient, CodeNoArchive, "bus: %d of at least %d archives take an upload: %w",
-			have, u.min, errors.Join(errs...)).After(retryPlacement)
-	}
-	return nil
-}
-
-// newUploadID returns 32 random hex characters.
-func newUploadID() string {
-	var b [16]byte
-	rand.Read(b[:])
-	return hex.EncodeToString(b[:])
 }
 
 // ID names the upload in commits and aborts.

@@ -49,7 +49,7 @@ func send(t testing.TB, a *Archives, data []byte) (id string, on []wire.ArchiveI
 func TestUploadReachesItsCopiesByteForByte(t *testing.T) {
 	for _, size := range []int{0, 1, wire.FragmentSize - 1, wire.FragmentSize, wire.FragmentSize + 1, 5<<20 + 7} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
-			w := startWorld(t, 3, ArchivesConfig{}, nil)
+			w := startWorld(t, 3, patient, nil)
 			data := content(size)
 			file := describe(data)
 			id, on := send(t, w.archives, data)
@@ -90,7 +90,7 @@ func TestFourHundredFragmentsAndNoneIsLost(t *testing.T) {
 	const size = 400 * wire.FragmentSize
 	var w *world
 	var most atomic.Int64
-	w = startWorld(t, 2, ArchivesConfig{}, func(i int, s *site) {
+	w = startWorld(t, 2, patient, func(i int, s *site) {
 		s.blobs.onWrite = func(string, int64) error {
 			if i == 0 && w != nil {
 				w.archives.mu.Lock()
@@ -151,7 +151,7 @@ func TestUploadSurvivesAnArchiveThatDiesInMidStream(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			hang := make(chan struct{})
-			w := startWorld(t, 2, ArchivesConfig{MinCopies: tc.min, RequestTimeout: 200 * time.Millisecond}, func(i int, s *site) {
+			w := startWorld(t, 2, ArchivesConfig{MinCopies: tc.min, StallTimeout: 300 * time.Millisecond}, func(i int, s *site) {
 				s.blobs.onWrite = func(_ string, off int64) error {
 					if i == 0 && off >= 1<<20 {
 						if tc.err == nil {
@@ -242,7 +242,7 @@ func TestAbortCleansUpWhereverTheUploadStands(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := startWorld(t, 2, ArchivesConfig{}, nil)
+			w := startWorld(t, 2, patient, nil)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			u, err := w.archives.OpenUpload(ctx, [32]byte{})
@@ -271,7 +271,7 @@ func TestAbortCleansUpWhereverTheUploadStands(t *testing.T) {
 
 // An upload outlives the context of its opening once it is finished.
 func TestFinishedUploadOutlivesItsContext(t *testing.T) {
-	w := startWorld(t, 1, ArchivesConfig{}, nil)
+	w := startWorld(t, 1, patient, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	u, err := w.archives.OpenUpload(ctx, [32]byte{})
 	if err != nil {
@@ -289,7 +289,7 @@ func TestFinishedUploadOutlivesItsContext(t *testing.T) {
 // The slowest copy sets the pace: the fragments in memory stay below the bound.
 func TestMemoryOfAnUploadIsBounded(t *testing.T) {
 	block := make(chan struct{})
-	w := startWorld(t, 2, ArchivesConfig{RequestTimeout: time.Hour}, func(i int, s *site) {
+	w := startWorld(t, 2, ArchivesConfig{StallTimeout: time.Hour}, func(i int, s *site) {
 		s.blobs.onWrite = func(string, int64) error {
 			if i == 0 {
 				<-block
@@ -336,7 +336,7 @@ func TestMemoryOfAnUploadIsBounded(t *testing.T) {
 }
 
 func TestClosingTheClientEndsItsUploads(t *testing.T) {
-	w := startWorld(t, 2, ArchivesConfig{}, nil)
+	w := startWorld(t, 2, patient, nil)
 	u, err := w.archives.OpenUpload(t.Context(), [32]byte{})
 	if err != nil {
 		t.Fatal(err)
@@ -353,7 +353,7 @@ func TestClosingTheClientEndsItsUploads(t *testing.T) {
 
 // An archive that acknowledges more than was sent does not keep the books.
 func TestImpossibleAcknowledgementEndsTheCopy(t *testing.T) {
-	w := startWorld(t, 1, ArchivesConfig{}, nil)
+	w := startWorld(t, 1, patient, nil)
 	if _, err := w.conn.bulk.Subscribe(wire.SubjectBlobPrefix+"archive-x", func(m *nats.Msg) {
 		ack := wire.BlobAck{Credit: 1 << 40}
 		if m.Header.Get(wire.HeaderOp) == wire.OpData {
@@ -377,7 +377,7 @@ func TestImpossibleAcknowledgementEndsTheCopy(t *testing.T) {
 
 // A commit of other bytes than were sent is refused and leaves nothing.
 func TestCommitOfAnotherFileIsRefused(t *testing.T) {
-	w := startWorld(t, 1, ArchivesConfig{}, nil)
+	w := startWorld(t, 1, patient, nil)
 	id, _ := send(t, w.archives, []byte("these bytes"))
 	err := w.archives.CommitUpload(t.Context(), "archive-a", id, describe([]byte("other bytes")))
 	wantFault(t, err, fault.Invalid, "DIGEST_MISMATCH")
@@ -387,7 +387,7 @@ func TestCommitOfAnotherFileIsRefused(t *testing.T) {
 }
 
 func TestMalformedBlobFramesAreRefused(t *testing.T) {
-	w := startWorld(t, 1, ArchivesConfig{}, nil)
+	w := startWorld(t, 1, patient, nil)
 	for name, tc := range map[string]struct {
 		op     string
 		header map[string]string

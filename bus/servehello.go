@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -78,12 +79,7 @@ func (s *ArchiveService) owns(key [32]byte) bool {
 		alive = append(alive, s.id)
 	}
 	order := rank(alive, key)
-	for _, id := range order[:min(s.copies, len(order))] {
-		if id == s.id {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(order[:min(s.copies, len(order))], s.id)
 }
 
 // presence is an archive's view of the other archives.

@@ -1,0 +1,35 @@
+package bus
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Metrics returns the client's collectors.
+func (a *Archives) Metrics() []prometheus.Collector { return a.metrics.all }
+
+type clientMetrics struct {
+	puts       *prometheus.CounterVec // by outcome
+	asks       prometheus.Counter
+	unheard    prometheus.Counter
+	late       prometheus.Counter
+	lateAcks   prometheus.Counter
+	badReplies *prometheus.CounterVec // by reason
+	lanes      *prometheus.CounterVec // by outcome
+	all        []prometheus.Collector
+}
+
+func newClientMetrics(a *Archives) clientMetrics {
+	m := clientMetrics{
+		puts:       counters("puts_total", "Puts sent to archives.", "outcome", nil),
+		asks:       counter("queries_total", "Queries published.", nil),
+		unheard:    counter("queries_unheard_total", "Queries that nobody listened to.", nil),
+		late:       counter("replies_late_total", "Replies to queries that had ended, or never were.", nil),
+		lateAcks:   counter("upload_acks_late_total", "Acknowledgements for uploads that had ended.", nil),
+		badReplies: counters("replies_dropped_total", "Replies that were not passed on.", "reason", nil),
+		lanes:      counters("upload_copies_total", "Copies of uploads by how they ended.", "outcome", nil),
+	}
+	m.all = []prometheus.Collector{
+		m.puts, m.asks, m.unheard, m.late, m.lateAcks, m.badReplies, m.lanes,
+		gauge("replies_queued_bytes", "Bytes of replies that no query has taken yet.", nil,
+			func() float64 { return float64(a.queued.Load()) }),
+	}
+	return m
+}

@@ -1,0 +1,260 @@
+package bus
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/verae/archive/wire"
+)
+
+// p50 returns the median and leaves durations sorted.
+func p50(durations []time.Duration) float64 {
+	slices.Sort(durations)
+	return float64(durations[len(durations)/2])
+}
+
+// A lookup at 3 archives, all named, 2 of them with a record, against its limit:
+// one raw request/reply of the same sizes. Both run in turn, so that the ratio
+// does not depend on what else the machine does.
+func BenchmarkAsk(b *testing.B) {
+	b.Run("tcp", func(b *testing.B) { benchAsk(b, startWorld(b, 3, patient, nil)) })
+	b.Run("pipe", func(b *testing.B) { // the aggregator embeds the server
+		w := startWorld(b, 3, patient, nil)
+		var err error
+		if w.conn, err = Connect(Config{Name: "embedding", URL: w.server.ClientURL(), InProcess: w.server}); err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { w.conn.Close() })
+		if w.archives, err = NewArchives(w.conn, static(w.ids), patient); err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { w.archives.Close() })
+		benchAsk(b, w)
+	})
+}
+
+func benchAsk(b *testing.B, w *world) {
+	put := note("subject", "a body of a usual size, about as long as some metadata would be {}")
+	for _, id := range w.ids[:2] {
+		if _, err := w.archives.Put(b.Context(), id, put); err != nil {
+			b.Fatal(err)
+		}
+	}
+	q := query("subject")
+	q.CorrelationID = wire.NewCorrelationID()
+	request := encode(b, q)
+	answer, _, err := w.sites[0].node.Answer(b.Context(), q)
+	if err != nil {
+		b.Fatal(err)
+	}
+	reply := encode(b, answer)
+	peer := connect(b, w.server, "peer")
+	if _, err := peer.listen("raw", "", func(m *nats.Msg) { m.Respond(reply) }); err != nil {
+		b.Fatal(err)
+	}
+	// The same fan-out without any of our work: 3 subscribers, 3 answers.
+	for i := range 3 {
+		peer := connect(b, w.server, fmt.Sprintf("peer-%d", i))
+		if _, err := peer.listen("scatter", "", func(m *nats.Msg) { m.Respond(reply) }); err != nil {
+			b.Fatal(err)
+		}
+	}
+	inbox, got := w.conn.ctl.NewInbox(), make(chan struct{}, 3)
+	if _, err := w.conn.listen(inbox, "", func(*nats.Msg) { got <- struct{}{} }); err != nil {
+		b.Fatal(err)
+	}
+	var raws, scatters, asks []time.Duration
+	for b.Loop() {
+		start := time.Now()
+		if _, err := w.conn.ctl.RequestWithContext(b.Context(), "raw", request); err != nil {
+			b.Fatal(err)
+		}
+		raws = append(raws, time.Since(start))
+		start = time.Now()
+		if err := w.conn.ctl.PublishRequest("scatter", inbox, request); err != nil {
+			b.Fatal(err)
+		}
+		for range 3 {
+			<-got
+		}
+		scatters = append(scatters, time.Since(start))
+		start = time.Now()
+		q.CorrelationID = ""
+		replies, stop, err := w.archives.Ask(b.Context(), q, w.ids)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for range 3 {
+			<-replies
+		}
+		stop()
+		asks = append(asks, time.Since(start))
+	}
+	raw, ask := p50(raws), p50(asks)
+	b.ReportMetric(p50(scatters), "ns-p50-bare-scatter")
+	b.ReportMetric(raw, "ns-p50-raw-limit")
+	b.ReportMetric(ask, "ns-p50-ask")
+	b.ReportMetric(ask/raw, "x-limit")
+}
+
+// What one query about an absent key costs an archive, without and with the way
+// through NATS; the limit of the second is a callback that does nothing.
+func BenchmarkBloomMiss(b *testing.B) {
+	w := startWorld(b, 0, patient, nil)
+	conn := connect(b, w.server, "archive-p")
+	service, err := ServeArchive(conn, prober{newFakeNode(b, "archive-p")}, newFakeBlobs(b), ArchiveConfig{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { service.Drain(context.Background()) })
+	q := query("absent")
+	q.CorrelationID = wire.NewCorrelationID()
+	q.Kinds = []wire.Kind{}
+	msg, err := queryMsg(b.Context(), q, []wire.ArchiveID{"archive-a", "archive-b", "archive-c"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("handler", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			service.onQuery(msg)
+		}
+	})
+	for name, handle := range map[string]nats.MsgHandler{
+		"bare callback (limit)": func(*nats.Msg) {}, "through NATS": service.onQuery,
+	} {
+		b.Run(name, func(b *testing.B) {
+			var heard atomic.Int64
+			sub, err := conn.subscribe(conn.ctl, "bench", "", func(m *nats.Msg) { handle(m); heard.Add(1) })
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer conn.unsubscribe(sub)
+			if err := conn.Flush(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+			out := &nats.Msg{Subject: "bench", Header: msg.Header, Data: msg.Data}
+			sent := int64(0)
+			for b.Loop() {
+				if err := w.conn.ctl.PublishMsg(out); err != nil {
+					b.Fatal(err)
+				}
+				if sent++; sent%1000 == 0 { // keep the queue short
+					for heard.Load() < sent-1000 {
+						time.Sleep(time.Microsecond)
+					}
+				}
+			}
+			for heard.Load() < sent {
+				time.Sleep(time.Microsecond)
+			}
+		})
+	}
+}
+
+// Puts of 1 KiB to an archive that stores nothing, against raw request/reply of
+// the same sizes with as many in flight: what the bus adds to a put.
+func BenchmarkPut(b *testing.B) {
+	for _, flight := range []int{1, 16, 256} {
+		w := startWorld(b, 1, patient, nil)
+		put := note("subject", string(make([]byte, 1<<10)))
+		ack, err := w.archives.Put(b.Context(), "archive-a", put)
+		if err != nil {
+			b.Fatal(err)
+		}
+		request, reply := encode(b, put), encode(b, ack)
+		peer := connect(b, w.server, "peer")
+		if _, err := peer.subscribe(peer.bulk, "raw", "", func(m *nats.Msg) { m.Respond(reply) }); err != nil {
+			b.Fatal(err)
+		}
+		if err := peer.Flush(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		b.Run(fmt.Sprintf("raw-limit/%d", flight), func(b *testing.B) {
+			parallel(b, flight, func() error {
+				_, err := w.conn.bulk.RequestWithContext(b.Context(), "raw", request)
+				return err
+			})
+		})
+		b.Run(fmt.Sprintf("put/%d", flight), func(b *testing.B) {
+			parallel(b, flight, func() error {
+				_, err := w.archives.Put(b.Context(), "archive-a", put)
+				return err
+			})
+		})
+	}
+}
+
+// parallel runs do on n goroutines, b.N times in all.
+func parallel(b *testing.B, n int, do func() error) {
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	b.ResetTimer()
+	for range n {
+		wg.Go(func() {
+			for next.Add(1) <= int64(b.N) {
+				if err := do(); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "ops/s")
+}
+
+// A file of 64 MiB to one and to two archives that keep it in memory; the limit
+// is one copy of the bytes through the server without acknowledgements.
+func BenchmarkUpload(b *testing.B) {
+	data := content(64 << 20)
+	for _, copies := range []int{1, 2} {
+		b.Run(fmt.Sprintf("copies-%d", copies), func(b *testing.B) {
+			w := startWorld(b, 2, ArchivesConfig{Copies: copies}, nil)
+			b.SetBytes(int64(len(data)))
+			for b.Loop() {
+				u, err := w.archives.OpenUpload(b.Context(), [32]byte{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := u.Write(data); err != nil {
+					b.Fatal(err)
+				}
+				if _, err := u.Finish(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+				u.Abort()
+			}
+		})
+	}
+	b.Run("publish-limit", func(b *testing.B) {
+		w := startWorld(b, 0, patient, nil)
+		peer := connect(b, w.server, "peer")
+		var heard atomic.Int64
+		if _, err := peer.subscribe(peer.bulk, "raw", "", func(m *nats.Msg) { heard.Add(int64(len(m.Data))) }); err != nil {
+			b.Fatal(err)
+		}
+		if err := peer.Flush(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		b.SetBytes(int64(len(data)))
+		want := int64(0)
+		for b.Loop() {
+			for piece := range slices.Chunk(data, wire.FragmentSize) {
+				if err := w.conn.bulk.Publish("raw", piece); err != nil {
+					b.Fatal(err)
+				}
+			}
+			for want += int64(len(data)); heard.Load() < want; {
+				time.Sleep(time.Microsecond)
+			}
+		}
+	})
+}
