@@ -3,6 +3,7 @@ package ledger
 import (
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -19,22 +20,32 @@ import (
 // notes collects what a guard wrote and when.
 type notes struct {
 	began  time.Time
-	texts  []string
-	at     []time.Duration
-	broken bool
-	failed int
+	broken atomic.Bool
+	failed atomic.Int64
+
+	mu    sync.Mutex // guards what follows
+	texts []string
+	at    []time.Duration
+}
+
+func (n *notes) written() ([]string, []time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.texts), slices.Clone(n.at)
 }
 
 func (n *notes) guard(every time.Duration) *guard {
 	n.began = time.Now()
 	return newGuard(every, func(signed []byte) error {
-		if n.broken {
+		if n.broken.Load() {
 			return errors.New("no space")
 		}
+		n.mu.Lock()
+		defer n.mu.Unlock()
 		n.texts = append(n.texts, string(signed))
 		n.at = append(n.at, time.Since(n.began))
 		return nil
-	}, func(error) { n.failed++ })
+	}, func(error) { n.failed.Add(1) })
 }
 
 func TestGuardIsWrittenAtOnceThenOncePerInterval(t *testing.T) {
@@ -53,11 +64,12 @@ func TestGuardIsWrittenAtOnceThenOncePerInterval(t *testing.T) {
 		if err := g.close(); err != nil {
 			t.Fatal(err)
 		}
-		if want := []string{"1", "4", "5"}; !slices.Equal(n.texts, want) {
-			t.Errorf("wrote %q, want %q", n.texts, want)
+		texts, at := n.written()
+		if want := []string{"1", "4", "5"}; !slices.Equal(texts, want) {
+			t.Errorf("wrote %q, want %q", texts, want)
 		}
-		if want := []time.Duration{0, time.Second, 10300 * time.Millisecond}; !slices.Equal(n.at, want) {
-			t.Errorf("wrote at %v, want %v", n.at, want)
+		if want := []time.Duration{0, time.Second, 10300 * time.Millisecond}; !slices.Equal(at, want) {
+			t.Errorf("wrote at %v, want %v", at, want)
 		}
 	})
 }
@@ -72,27 +84,28 @@ func TestGuardIsWrittenOnClose(t *testing.T) {
 		if err := g.close(); err != nil || time.Since(n.began) != 0 {
 			t.Fatalf("%v after %v", err, time.Since(n.began))
 		}
-		if want := []string{"1", "2"}; !slices.Equal(n.texts, want) {
-			t.Errorf("wrote %q, want %q", n.texts, want)
+		if texts, _ := n.written(); !slices.Equal(texts, []string{"1", "2"}) {
+			t.Errorf("wrote %q", texts)
 		}
 	})
 }
 
 func TestGuardTriesAgainAfterAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := notes{broken: true}
+		var n notes
+		n.broken.Store(true)
 		g := n.guard(time.Second)
 		g.offer([]byte("1"))
 		time.Sleep(2500 * time.Millisecond)
-		if n.failed != 3 || len(n.texts) != 0 {
-			t.Errorf("%d failures told, wrote %q", n.failed, n.texts)
+		if texts, _ := n.written(); n.failed.Load() != 3 || len(texts) != 0 {
+			t.Errorf("%d failures told, wrote %q", n.failed.Load(), texts)
 		}
-		n.broken = false
+		n.broken.Store(false)
 		time.Sleep(time.Second)
-		if want := []string{"1"}; !slices.Equal(n.texts, want) {
-			t.Errorf("wrote %q, want %q", n.texts, want)
+		if texts, _ := n.written(); !slices.Equal(texts, []string{"1"}) {
+			t.Errorf("wrote %q", texts)
 		}
-		n.broken = true
+		n.broken.Store(true)
 		g.offer([]byte("2"))
 		if err := g.close(); err == nil {
 			t.Error("close hid that the newest checkpoint is not kept")
