@@ -35,7 +35,6 @@ type exchange struct {
 
 	status int // of the answer; 0 before it has begun
 	sent   int64
-	lost   bool  // the client did not take the answer
 	err    error // what went wrong, for the log
 }
 
@@ -80,7 +79,6 @@ func (x *exchange) Write(p []byte) (n int, err error) {
 		n += m
 	}
 	x.sent += int64(n)
-	x.lost = x.lost || err != nil
 	return n, err
 }
 
@@ -129,8 +127,9 @@ func (x *exchange) refused() bool {
 	return x.status >= http.StatusBadRequest && x.status < http.StatusInternalServerError
 }
 
-// gone reports whether the client left before its answer was complete.
-func (x *exchange) gone() bool { return x.lost || clientGone(x.r.Context()) }
+// gone reports whether the client left before its answer was complete. net/http
+// cancels the context of a request also when its answer can not be written.
+func (x *exchange) gone() bool { return clientGone(x.r.Context()) }
 
 // clientGone reports whether a request's context says that its client left.
 func clientGone(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }

@@ -90,6 +90,23 @@ func TestStalledBodyIsRefusedInTime(t *testing.T) {
 	}
 }
 
+// The body of a GET means nothing, but has to arrive.
+func TestStalledBodyOfAGetIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		conn := w.dial()
+		defer conn.Close()
+		say(t, conn, "GET /zapier/v1/me HTTP/1.1\r\nHost: edge\r\nx-api-key: %s\r\nContent-Length: 5\r\n\r\nab", w.allKey(acme))
+		a := hear(t, bufio.NewReader(conn), "GET")
+		if a == nil {
+			t.Fatal("no answer")
+		}
+		if p := a.problem(t); p.Status != 400 || p.Code != "INCOMPLETE_BODY" {
+			t.Errorf("%d %s: %s", p.Status, p.Code, p.Detail)
+		}
+	})
+}
+
 // A sender that trickles one byte a second never pauses, but is too slow; one
 // that is just fast enough may take as long as it needs.
 func TestTricklingBodyHasAnEnd(t *testing.T) {
@@ -253,6 +270,9 @@ func TestDownloadDeadlineMovesWithTheReader(t *testing.T) {
 					synctest.Wait()
 					if n := w.store.open(); n != 0 {
 						t.Errorf("%d readers are still open", n)
+					}
+					if log := w.log.String(); strings.Contains(log, `"level":"ERROR"`) || !strings.Contains(log, `"gone":true`) {
+						t.Errorf("a client that left is no fault of ours: %s", log)
 					}
 				}
 			})

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verae/archive/blob"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/internal/serve"
 	"github.com/verae/archive/jobs"
@@ -501,6 +502,9 @@ func (f *fakeStore) File(_ context.Context, tenant wire.TenantID, id wire.Record
 }
 
 func (f *fakeStore) FileByCID(ctx context.Context, tenant wire.TenantID, cid string, digest wire.Digest) (jobs.File, error) {
+	if c, err := blob.ParseCID(cid); err != nil || c.Digest != digest {
+		f.t.Errorf("FileByCID of %q, which is not canonical or not of %s: %v", cid, digest, err)
+	}
 	if f.err != nil {
 		return jobs.File{}, f.err
 	}
