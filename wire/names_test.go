@@ -91,7 +91,8 @@ func TestReservedKindsAreTheSystems(t *testing.T) {
 	}{
 		{KindMetadata, true, false}, {KindPrivateMetadata, true, false}, {KindFile, true, false},
 		{KindShare, true, true}, {KindRetain, true, true}, {KindHold, true, true}, {KindRelease, true, true},
-		{"approval", false, false}, {"", false, false}, {"metadata-attach", false, false},
+		{ReceiptSeal, true, false}, {ReceiptMetadataAttach, true, false},
+		{"approval", false, false}, {"", false, false}, {"metadata-attachment", false, false},
 	}
 	for _, tt := range tests {
 		if tt.kind.Reserved() != tt.reserved || tt.kind.Control() != tt.control {

@@ -58,10 +58,11 @@ func (k Kind) Control() bool {
 	return false
 }
 
-// Reserved reports whether k belongs to the system.
+// Reserved reports whether k belongs to the system: it is the kind of a record
+// that the system makes, or of a receipt, which an attachment must not pass for.
 func (k Kind) Reserved() bool {
 	switch k {
-	case KindMetadata, KindPrivateMetadata, KindFile:
+	case KindMetadata, KindPrivateMetadata, KindFile, ReceiptSeal, ReceiptMetadataAttach:
 		return true
 	}
 	return k.Control()
