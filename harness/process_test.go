@@ -102,7 +102,11 @@ func TestNothingOutlivesAKilledHarness(t *testing.T) {
 	}
 	var out bytes.Buffer
 	cmd, r := startHarness(t, &out)
-	children := append(pids(r), aggregatorPID(t, r))
+	pid, err := aggregatorPID(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	children := append(pids(r), pid)
 	for _, pid := range children {
 		if !running(pid) {
 			t.Fatalf("process %d does not run", pid)
@@ -115,17 +119,16 @@ func TestNothingOutlivesAKilledHarness(t *testing.T) {
 	gone(t, children)
 }
 
-func aggregatorPID(t *testing.T, r world.Ready) int {
-	t.Helper()
+func aggregatorPID(r world.Ready) (int, error) {
 	data, err := os.ReadFile(filepath.Join(r.Dir, world.Aggregator+".ready"))
 	if err != nil {
-		t.Fatal(err)
+		return 0, err
 	}
 	var p struct{ PID int }
 	if err := json.Unmarshal(data, &p); err != nil || p.PID == 0 {
-		t.Fatalf("%s: %v", data, err)
+		return 0, fmt.Errorf("%s: %w", data, err)
 	}
-	return p.PID
+	return p.PID, nil
 }
 
 // What the harness prints works when it is pasted.

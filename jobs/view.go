@@ -75,8 +75,7 @@ func (e *Engine) Job(ctx context.Context, tenant wire.TenantID, id wire.JobID, v
 	if err != nil {
 		return wire.Job{}, err
 	}
-	view.OpenPrivate = e.opener(ctx, tenant)
-	return receipts.Assemble(view)
+	return e.assemble(ctx, view), nil
 }
 
 // Receipts returns what the chain and the archives know of a digest, as one
@@ -95,8 +94,19 @@ func (e *Engine) Receipts(ctx context.Context, tenant wire.TenantID, digest wire
 	if err != nil {
 		return wire.Job{}, err
 	}
-	view.OpenPrivate = e.opener(ctx, tenant)
-	return receipts.Assemble(view)
+	return e.assemble(ctx, view), nil
+}
+
+// assemble puts a view together for its viewer. Private metadata that can not be
+// opened is an operator's matter: the log has the reason, and the tenant gets
+// all the rest.
+func (e *Engine) assemble(ctx context.Context, v receipts.View) wire.Job {
+	v.OpenPrivate = e.opener(ctx, v.TenantID)
+	job, err := receipts.Assemble(v)
+	if err != nil {
+		e.Log.ErrorContext(ctx, "private metadata can not be opened", "job", job.JobID, "err", err)
+	}
+	return job
 }
 
 // foreign is the view of a job whose digest the tenant never submitted.
