@@ -31,6 +31,7 @@ type config struct {
 	NATSListen string `name:"nats-listen" default:"127.0.0.1:0" help:"host:port of the embedded NATS server; port 0 takes a free one."`
 	Ready      string `placeholder:"FILE" help:"File that is written, in one step, once everything serves: a JSON object with URLs, API keys and archives."`
 	Seed       string `placeholder:"DIR" help:"Timestamp every file of this directory through the API, with its bytes, before serving on."`
+	Verify     bool   `help:"After --seed look every file up again and compare its bytes, fetched by CID, with the original."`
 	Once       bool   `help:"Stop after --seed instead of serving on."`
 }
 
@@ -91,7 +92,7 @@ func serveWorld(ctx context.Context, cfg config, stdout, stderr io.Writer) (err 
 		}
 	}
 	if cfg.Seed != "" {
-		if err := seed(ctx, w.Client("acme"), cfg.Seed, stdout, stderr); err != nil || cfg.Once {
+		if err := seed(ctx, w.Client("acme"), cfg.Seed, cfg.Verify, stdout, stderr); err != nil || cfg.Once {
 			return err
 		}
 	}

@@ -176,8 +176,11 @@ func TestSeedTimestampsADirectory(t *testing.T) {
 	}
 	var out bytes.Buffer
 	data := filepath.Join(t.TempDir(), "data")
-	if code := run([]string{"--dir", data, "--seed", dir, "--once"}, &out, &out); code != 0 {
+	if code := run([]string{"--dir", data, "--seed", dir, "--verify", "--once"}, &out, &out); code != 0 {
 		t.Fatalf("exit code %d: %s", code, out.String())
+	}
+	if !strings.Contains(out.String(), "found again, byte for byte, 12 files") {
+		t.Errorf("the harness says %s", out.String())
 	}
 	w := startWorld(t, world.Config{Dir: data})
 	for d, name := range want {
