@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -38,6 +39,43 @@ func TestCheckWhileInUse(t *testing.T) {
 	close(stop)
 	wg.Wait()
 	wantClean(t, s)
+}
+
+// TestCheckWaitsForCommits stops a commit between its file and its rows.
+func TestCheckWaitsForCommits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t, testConfig(t))
+		data := []byte("on its way")
+		sums := sumsOf(t, data, small)
+		send(t, s, "u", data, small)
+		unlock, err := s.commits.lock(t.Context(), sums.SHA256)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u := s.lookup("u")
+		u.dag.finish()
+		r := rootInfo{cid: u.dag.root.cid, file: sums.SHA256, size: sums.Size, profile: small}
+		if err := s.place(u, r); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for f, err := range s.Check(t.Context()) {
+				t.Errorf("%+v, %v", f, err)
+			}
+		}()
+		synctest.Wait()
+		if err := s.addRows(u, r); err != nil {
+			t.Fatal(err)
+		}
+		unlock()
+		<-done
+		if err := s.Abort("u"); err != nil {
+			t.Error(err)
+		}
+		wantClean(t, s)
+	})
 }
 
 func TestCheckNamesStrangers(t *testing.T) {

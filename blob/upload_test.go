@@ -416,3 +416,30 @@ func TestCommitWaitsForItsContext(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestNothingIsReadableBeforeItIsDurable: the index shows rows before they are
+// synced, so whoever asks for a file waits for a commit of it that is under way.
+func TestNothingIsReadableBeforeItIsDurable(t *testing.T) {
+	s := openStore(t, testConfig(t))
+	sums, _ := store(t, s, "u", []byte("visible"), small)
+	unlock, err := s.commits.lock(t.Context(), sums.SHA256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, err := range map[string]error{
+		"Read":      second(both(s.Read(ctx, sums.CID, 0, 1))),
+		"NewReader": second(s.NewReader(ctx, sums.CID)),
+		"Blocks":    second(s.Blocks(ctx, sums.SHA256, sums.CID)),
+		"Has":       second(s.Has(ctx, sums.SHA256, sums.CID)),
+		"Commit":    second(s.Commit(ctx, "gone", sums.Size, sums.SHA256, sums.CID)),
+	} {
+		if !errors.Is(err, context.Canceled) || !fault.Is(err, fault.Transient) {
+			t.Errorf("%s did not wait: %v", name, err)
+		}
+	}
+}
+
+func both[A, B any](a A, _ B, err error) (A, error) { return a, err }
