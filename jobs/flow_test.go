@@ -338,8 +338,8 @@ func TestDoorTakesTheTenantFromTheBody(t *testing.T) {
 		`{"tenantId":"alice"}`: "LOOKUP_SUBJECT",
 		`{"tenantId":"alice","sha256":"` + digestOf("unknown").String() + `"}`:    "NOT_SEALED",
 		`{"tenantId":"alice","jobId":"` + string(wire.NewJobID()) + `"}`:          "JOB_NOT_FOUND",
-		`{"tenantId":"bad tenant","sha256":"` + digestOf("hello").String() + `"}`: "",
-		`null`: "",
+		`{"tenantId":"bad tenant","sha256":"` + digestOf("hello").String() + `"}`: "BAD_FIELD",
+		`null`: "BAD_FIELD",
 	} {
 		if _, err := door.Lookup(t.Context(), []byte(body)); err == nil || fault.CodeOf(err) != code {
 			t.Errorf("lookup %s: %v, want code %q", body, err, code)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/verae/archive/internal/fault"
@@ -89,10 +90,10 @@ type lookup struct {
 func (d Door) Lookup(ctx context.Context, body []byte) ([]byte, error) {
 	q, err := wire.Decode[lookup](body)
 	if err != nil {
-		return nil, fault.Wrap(fault.Invalid, err)
+		return nil, badField(err)
 	}
 	if q.TenantID, err = wire.ParseTenantID(string(q.TenantID)); err != nil {
-		return nil, fault.Wrap(fault.Invalid, err)
+		return nil, badField(fmt.Errorf("tenantId: %w", err))
 	}
 	var job wire.Job
 	switch {
@@ -107,4 +108,13 @@ func (d Door) Lookup(ctx context.Context, body []byte) ([]byte, error) {
 		return nil, err
 	}
 	return wire.Encode(job)
+}
+
+// badField is the refusal of a field that does not parse.
+func badField(err error) error {
+	refusal := fault.New(fault.Invalid, "BAD_FIELD", "%w", err)
+	if e, ok := errors.AsType[*wire.Error](err); ok {
+		return refusal.InField(e.Field)
+	}
+	return refusal
 }

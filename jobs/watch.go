@@ -35,16 +35,16 @@ func (e *Engine) record(ctx context.Context, w wire.Watch) (s *submission, err e
 		return nil, fault.New(fault.Invalid, "SHA256_MISSING", "sha256: a watch must name the digest").InField("sha256")
 	}
 	if w.TenantID, err = wire.ParseTenantID(string(w.TenantID)); err != nil {
-		return nil, fault.Wrap(fault.Invalid, err)
+		return nil, badField(err)
 	}
 	if w.JobID, err = wire.ParseJobID(string(w.JobID)); err != nil {
-		return nil, fault.Wrap(fault.Invalid, err)
+		return nil, badField(err)
 	}
 	if w.SubmissionID == "" {
 		w.SubmissionID = wire.SubmissionID(w.JobID) // one submission a job id, however often it is watched
 	}
 	if w.SubmissionID, err = wire.ParseSubmissionID(string(w.SubmissionID)); err != nil {
-		return nil, fault.Wrap(fault.Invalid, err)
+		return nil, badField(err)
 	}
 	err = e.store.update(ctx, func(t *tx) error {
 		id := ref{w.TenantID, w.SubmissionID}
