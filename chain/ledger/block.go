@@ -94,7 +94,8 @@ func (l *Ledger) write(b *block, batch *pebble.Batch, known map[wire.Digest]chai
 			return sealed, nil
 		}
 		n, err := numberOf(key)
-		return n < taken[key[0]], err
+		end, ours := taken[key[0]]
+		return !ours || n < end, err
 	})
 	if err != nil {
 		return err
