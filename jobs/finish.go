@@ -67,11 +67,14 @@ func (e *Engine) finish(ctx context.Context, s *submission, seals []chain.Seal, 
 	if err != nil {
 		return err
 	}
-	if err := e.end(ctx, done, wire.EventCompleted, job, func(t *tx) error { return t.sealed(done, seals) }); err != nil {
+	ended, err := e.end(ctx, done, wire.EventCompleted, job, func(t *tx) error { return t.sealed(done, seals) })
+	if err != nil {
 		return err
 	}
-	*s = *done
-	e.metrics.completed.Inc()
+	if ended == done {
+		e.metrics.completed.Inc()
+	}
+	*s = *ended
 	return nil
 }
 
@@ -82,7 +85,7 @@ func (e *Engine) fail(ctx context.Context, s *submission, why *fault.Error) erro
 	done := s.clone()
 	done.Status, done.EventID = wire.StatusFailed, wire.NewEventID()
 	done.ReasonCode, done.ReasonKind, done.Reason, done.NextAttempt = why.Code, why.Kind.String(), why.Error(), ""
-	err := e.end(ctx, done, wire.EventFailed, e.unfinished(done), func(t *tx) error {
+	ended, err := e.end(ctx, done, wire.EventFailed, e.unfinished(done), func(t *tx) error {
 		if err := t.release(done, rowKey(rowFingerprint, done.Fingerprint[:])); err != nil {
 			return err
 		}
@@ -94,9 +97,11 @@ func (e *Engine) fail(ctx context.Context, s *submission, why *fault.Error) erro
 	if err != nil {
 		return err
 	}
-	*s = *done
-	e.metrics.failed.Inc()
-	e.Log.WarnContext(ctx, "a submission failed", "submission", s.ID, "err", why)
+	if ended == done {
+		e.metrics.failed.Inc()
+		e.Log.WarnContext(ctx, "a submission failed", "submission", s.ID, "err", why)
+	}
+	*s = *ended
 	e.announce(eventKey(s.ref(), 0))
 	return nil
 }
@@ -114,19 +119,28 @@ func (t *tx) release(s *submission, key []byte) error {
 	return err
 }
 
-// end writes the last state of a submission together with its event. It is a
-// no-op if the submission has ended before.
-func (e *Engine) end(ctx context.Context, s *submission, name string, job wire.Job, write func(*tx) error) error {
+// end writes the last state of a submission together with its event, unless it
+// has ended before. It returns the state that stands: s, or the earlier one.
+func (e *Engine) end(ctx context.Context, s *submission, name string, job wire.Job, write func(*tx) error) (*submission, error) {
 	event, err := wire.Encode(wire.Event{ID: s.EventID, Event: name, TenantID: s.Tenant, Job: job})
 	if err != nil {
-		return fmt.Errorf("jobs: encode event: %w", err)
+		return nil, fmt.Errorf("jobs: encode event: %w", err)
 	}
-	key := eventKey(s.ref(), 0)
-	return e.store.update(ctx, func(t *tx) error {
+	key, ended := eventKey(s.ref(), 0), s
+	err = e.store.update(ctx, func(t *tx) error {
+		before, err := t.submission(s.ref())
+		if err != nil {
+			return err
+		}
+		if before.ended() {
+			ended = before
+			return nil
+		}
 		t.set(rowKey(rowEvent, key), frameRow(event))
 		t.set(rowKey(rowUnannounced, key), nil)
 		return write(t)
 	})
+	return ended, err
 }
 
 // announce publishes a stored event, and notes that it was. An event that can

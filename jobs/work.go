@@ -33,14 +33,18 @@ func (t *task) stop() {
 }
 
 // track makes a new submission known to the engine. Its first pass starts at
-// once if there are records to put; else the watch is all it needs.
+// once if there are records to put; else the watch is all it needs. A request
+// that joins the submission may have been faster: then its task stands, for a
+// submission has one.
 func (e *Engine) track(s *submission) {
 	e.mu.Lock()
 	if e.closed {
 		e.mu.Unlock()
 		return
 	}
-	e.open[s.ref()] = &task{state: s.clone()}
+	if e.open[s.ref()] == nil {
+		e.open[s.ref()] = &task{state: s.clone()}
+	}
 	e.mu.Unlock()
 	if s.Stored && e.publishWatch(s) {
 		e.later(s.ref(), safetyNet)
