@@ -2,12 +2,15 @@ package blob
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -26,6 +29,7 @@ type faultFS struct {
 	done  bool // it is done all the same, and then reported as failed
 	dead  bool // all later changes fail as well: the power is gone
 	count int
+	err   error // how it fails; nil means errInjected
 }
 
 // step reports what becomes of the next change.
@@ -40,7 +44,7 @@ func (f *faultFS) step() (perform bool, err error) {
 	case f.count < f.at:
 		return true, nil
 	case f.count == f.at:
-		return f.done, errInjected
+		return f.done, cmp.Or(f.err, errInjected)
 	case f.dead:
 		return false, errInjected
 	}
@@ -249,6 +253,29 @@ func checkAfterCrash(t *testing.T, s *Store, old Sums, before []byte, sums Sums,
 	}
 	if _, dup := store(t, s, "u", data, small); dup != here {
 		t.Errorf("uploaded again: duplicate %v, but it was here: %v", dup, here)
+	}
+	wantClean(t, s)
+}
+
+// TestFullDiskIsTransient: the reserve may be overrun, or the disk may have less
+// than it tells. Each change before the index meets it in turn.
+func TestFullDiskIsTransient(t *testing.T) {
+	cfg := testConfig(t)
+	fs := &faultFS{FS: cfg.FS, err: &os.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}}
+	cfg.FS = fs
+	s := openStore(t, cfg)
+	data := content(t, "full", MinChunkSize+1)
+	sums := sumsOf(t, data, small)
+	for at, what := range []string{"create", "write", "write", "sync", "rename", "sync of the directory"} {
+		fs.arm(at+1, false, false)
+		err := uploadOnce(s, "u", data, sums)
+		fs.arm(0, false, false)
+		if !fault.Is(err, fault.Transient) || fault.CodeOf(err) != CodeDiskFull || fault.RetryAfter(err) <= 0 {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if err := uploadOnce(s, "u", data, sums); err != nil {
+		t.Errorf("with room again: %v", err)
 	}
 	wantClean(t, s)
 }
