@@ -141,7 +141,7 @@ type frame struct {
 	body []byte
 }
 
-var errFrame = errors.New("archive: damaged frame")
+var errFrame = errors.New("damaged frame")
 
 // decodeFrame reads a frame and checks lengths, checksum and the form of the
 // header. It allocates no more than a small multiple of len(b).

@@ -51,7 +51,7 @@ func (r row) encode() []byte {
 	return append(b, r.tenant...)
 }
 
-var errRow = errors.New("archive: not an index row")
+var errRow = errors.New("not an index row")
 
 // decodeRow reads an index row. The result shares nothing with b.
 func decodeRow(b []byte) (row, error) {
