@@ -198,25 +198,40 @@ func (e *Engine) recognise(t *tx, d *draft) (*submission, error) {
 		if err != nil {
 			return nil, err
 		}
-		if row != nil && row.Content != d.content {
-			return nil, errKeyReused
+		first, err := t.joinable(row)
+		if err == nil && first != nil && row.Content != d.content {
+			err = errKeyReused
 		}
-		if row != nil {
-			return t.submission(ref{row.Tenant, row.Submission})
+		if err != nil || first != nil {
+			return first, err
 		}
 	}
 	if d.Fingerprint.IsZero() {
 		return nil, nil
 	}
 	row, err := getSeen(t, fp, e.Now().Add(-e.ResubmitWindow))
-	if err != nil || row == nil {
+	if err != nil {
 		return nil, err
 	}
-	first, err := t.submission(ref{row.Tenant, row.Submission})
-	if err != nil || d.Idempotency.IsZero() {
+	first, err := t.joinable(row)
+	if err != nil || first == nil || d.Idempotency.IsZero() {
 		return first, err
 	}
 	return first, e.writeSeen(t, idem, d, first.ID, e.IdempotencyTTL) // the new key names the first submission too
+}
+
+// joinable returns the submission that a row names, or nil. One that failed is
+// not joined: fail releases the keys that it came with, but any number of later
+// keys may name it.
+func (t *tx) joinable(row *seen) (*submission, error) {
+	if row == nil {
+		return nil, nil
+	}
+	s, err := t.submission(ref{row.Tenant, row.Submission})
+	if err != nil || s.Status == wire.StatusFailed {
+		return nil, err
+	}
+	return s, nil
 }
 
 // getSeen returns the row of a fingerprint or idempotency key that is younger

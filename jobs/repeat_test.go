@@ -207,3 +207,30 @@ func TestFailedSubmissionReleasesItsKeys(t *testing.T) {
 		t.Errorf("the retry's job is %s", encode(t, job))
 	}
 }
+
+// A key that joined a submission by its content does not lead to it for ever
+// when that fails.
+func TestKeyThatJoinedAFailedSubmissionIsFree(t *testing.T) {
+	w := newWorld(t, 2, func(c *Config) { c.PutWait = 300 * time.Millisecond })
+	w.archives.all(func(n *node) { n.refuseCommit = errDown })
+	body := hashBody(digestOf("document"), fileField("file"))
+	first, joined := Caller{TenantID: alice}, Caller{TenantID: alice, IdempotencyKey: "key"}
+	for _, caller := range []Caller{first, joined} {
+		if _, err := w.submit(t.Context(), caller, body); fault.CodeOf(err) != codeNoArchive {
+			t.Fatalf("files that can not be committed: %v", err)
+		}
+	}
+	w.archives.all(func(n *node) { n.refuseCommit = nil; n.restart() })
+	w.engine.Nudge()
+	w.settled()
+	a, err := w.submit(t.Context(), joined, body)
+	if err != nil {
+		t.Fatalf("the retry with the key that joined: %v", err)
+	}
+	if job := w.ended(alice, a); job.Status != wire.StatusCompleted {
+		t.Errorf("the retry's job is %s", encode(t, job))
+	}
+	if again, err := w.submit(t.Context(), joined, body); err != nil || again.SubmissionID != a.SubmissionID {
+		t.Errorf("the key names %s after the retry made %s: %v", again.SubmissionID, a.SubmissionID, err)
+	}
+}

@@ -272,6 +272,8 @@ type node struct {
 	puts    map[wire.PutID]wire.RecordID
 	refuse  error // every put gets it
 
+	refuseCommit error // every commit of an upload gets it
+
 	forgetful bool // takes the bytes of an upload and does not know it later
 }
 
@@ -419,6 +421,9 @@ func (a *archives) CommitUpload(_ context.Context, id wire.ArchiveID, upload str
 		return err
 	}
 	defer unlock()
+	if n.refuseCommit != nil {
+		return n.refuseCommit
+	}
 	if _, ok := n.files[c]; ok {
 		delete(n.uploads, upload)
 		return nil
@@ -467,7 +472,7 @@ func (a *archives) Ask(_ context.Context, q wire.Query, _ []wire.ArchiveID) (<-c
 		alive++
 		reply := wire.Reply{ArchiveID: id, SHA256: q.SHA256, Records: []wire.Record{}, Page: 1, Pages: 1}
 		for _, r := range n.records {
-			if under(&r, q.SHA256) {
+			if under(&r, q.SHA256) && (len(q.Kinds) == 0 || slices.Contains(q.Kinds, r.Kind)) {
 				if seen, ok := r.For(q.TenantID); ok {
 					reply.Records = append(reply.Records, seen)
 				}
