@@ -43,11 +43,24 @@ type Aggregator struct {
 	IdempotencyTTL time.Duration `name:"idempotency-ttl" env:"IDEMPOTENCY_TTL" default:"720h" help:"How long idempotency keys are remembered."`
 	UploadIdle     int           `name:"upload-idle-s" env:"UPLOAD_IDLE_S" default:"60" help:"Seconds that archives keep an upload whose sender is silent; the same for all programs."`
 
-	MaxBody        int64 `name:"max-body-bytes" env:"MAX_BODY_BYTES" default:"17179869184" help:"Largest multipart body, in bytes."`
-	MaxJSON        int64 `name:"max-json-bytes" env:"MAX_JSON_BYTES" default:"8388608" help:"Largest JSON body, in bytes."`
-	MaxRequests    int   `name:"max-requests-per-key" env:"MAX_REQUESTS_PER_KEY" default:"64" help:"Requests of one key under way at a time."`
-	MaxUploads     int   `name:"max-uploads-per-key" env:"MAX_UPLOADS_PER_KEY" default:"4" help:"Uploads of one key under way at a time."`
-	MaxHeaderBytes int   `env:"MAX_HEADER_BYTES" default:"32768" help:"Largest request header, in bytes."`
+	MaxBody        int64 `env:"MAX_BODY" default:"4294967296" help:"Largest multipart body, in bytes."`
+	MaxJSONBody    int64 `name:"max-json-body" env:"MAX_JSON_BODY" default:"8388608" help:"Largest JSON body, in bytes; it is held in memory."`
+	MaxData        int64 `env:"MAX_DATA" default:"8388608" help:"Largest data part of a form, in bytes."`
+	MaxField       int   `env:"MAX_FIELD" default:"256" help:"Largest scalar field of a form, in bytes."`
+	MaxMetadata    int   `env:"MAX_METADATA" default:"262144" help:"Largest publicMetadata, and privateMetadata, in bytes."`
+	MaxAttachment  int   `env:"MAX_ATTACHMENT" default:"262144" help:"Largest attachment, in bytes."`
+	MaxAttachments int   `env:"MAX_ATTACHMENTS" default:"32" help:"Attachments of one request."`
+	MaxFiles       int   `env:"MAX_FILES" default:"32" help:"Files of one request."`
+	MaxParts       int   `env:"MAX_PARTS" default:"64" help:"Parts of a multipart body."`
+	MaxPartHeader  int   `env:"MAX_PART_HEADER" default:"16384" help:"Largest header of one part, in bytes."`
+	MaxFileName    int   `env:"MAX_FILE_NAME" default:"255" help:"Longest file name, in bytes."`
+	MaxContentType int   `env:"MAX_CONTENT_TYPE" default:"255" help:"Longest content type, in bytes."`
+	MaxShares      int   `env:"MAX_SHARES" default:"64" help:"Tenants that one request is shared with."`
+	MaxCallbackURL int   `name:"max-callback-url" env:"MAX_CALLBACK_URL" default:"2048" help:"Longest callbackUrl, in bytes."`
+
+	MaxRequests    int `name:"max-requests-per-key" env:"MAX_REQUESTS_PER_KEY" default:"64" help:"Requests of one key under way at a time."`
+	MaxUploads     int `name:"max-uploads-per-key" env:"MAX_UPLOADS_PER_KEY" default:"4" help:"Uploads of one key under way at a time."`
+	MaxHeaderBytes int `env:"MAX_HEADER_BYTES" default:"32768" help:"Largest request header, in bytes."`
 }
 
 // Check refuses values that the aggregator can not work with.
@@ -58,7 +71,7 @@ func (c *Aggregator) Check() error {
 	}{
 		{"WAIT_ARCHIVE_MS", int64(c.WaitArchive)}, {"WAIT_JOB_MS", int64(c.WaitJob)}, {"PUT_COPIES", int64(c.PutCopies)},
 		{"PUT_MIN_COPIES", int64(c.PutMinCopies)}, {"PUT_WAIT_MS", int64(c.PutWait)}, {"IDEMPOTENCY_TTL", int64(c.IdempotencyTTL)},
-		{"UPLOAD_IDLE_S", int64(c.UploadIdle)}, {"MAX_BODY_BYTES", c.MaxBody}, {"MAX_JSON_BYTES", c.MaxJSON},
+		{"UPLOAD_IDLE_S", int64(c.UploadIdle)}, {"MAX_BODY", c.MaxBody}, {"MAX_JSON_BODY", c.MaxJSONBody},
 		{"MAX_REQUESTS_PER_KEY", int64(c.MaxRequests)}, {"MAX_UPLOADS_PER_KEY", int64(c.MaxUploads)}, {"MAX_HEADER_BYTES", int64(c.MaxHeaderBytes)},
 	} {
 		if err := positive(v.name, v.value); err != nil {
@@ -71,7 +84,7 @@ func (c *Aggregator) Check() error {
 	case c.ResubmitWindow < 0:
 		return fault.New(fault.Invalid, "OUT_OF_RANGE", "RESUBMIT_WINDOW: %s is below 0, which turns it off", c.ResubmitWindow).InField("RESUBMIT_WINDOW")
 	}
-	return nil
+	return c.limits().Check()
 }
 
 // Parts of an aggregator's directory.
@@ -136,7 +149,12 @@ func (c *Aggregator) ledgerConfig(log *slog.Logger) ledger.Config {
 
 // limits are the bounds of request bodies.
 func (c *Aggregator) limits() splitter.Limits {
-	return splitter.Limits{Body: c.MaxBody, JSONBody: c.MaxJSON}
+	return splitter.Limits{
+		Body: c.MaxBody, JSONBody: c.MaxJSONBody, Data: c.MaxData, Field: c.MaxField, Metadata: c.MaxMetadata,
+		Attachment: c.MaxAttachment, Attachments: c.MaxAttachments, Files: c.MaxFiles, Parts: c.MaxParts,
+		PartHeader: c.MaxPartHeader, FileName: c.MaxFileName, ContentType: c.MaxContentType,
+		Shares: c.MaxShares, CallbackURL: c.MaxCallbackURL,
+	}
 }
 
 func (c *Aggregator) edgeLimits() edge.Limits {

@@ -9,7 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verae/archive/blob"
+	"github.com/verae/archive/bus"
+	"github.com/verae/archive/edge"
 	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/splitter"
 )
 
 func parse(t *testing.T, cfg any, environ []string, args ...string) error {
@@ -141,6 +145,7 @@ func TestValuesOutOfRangeAreNamed(t *testing.T) {
 		"upload idle":     {"UPLOAD_IDLE_S", archived(func(c *Archived) { c.UploadIdle = 1 }), archived(func(c *Archived) { c.UploadIdle = 0 })},
 		"wait":            {"WAIT_ARCHIVE_MS", aggregator(func(c *Aggregator) { c.WaitArchive = 1 }), aggregator(func(c *Aggregator) { c.WaitArchive = 0 })},
 		"copies":          {"PUT_MIN_COPIES", aggregator(func(c *Aggregator) { c.PutMinCopies = 2 }), aggregator(func(c *Aggregator) { c.PutMinCopies = 3 })},
+		"metadata":        {"MAX_METADATA", aggregator(func(c *Aggregator) { c.MaxMetadata = 256 << 10 }), aggregator(func(c *Aggregator) { c.MaxMetadata = 256<<10 + 1 })},
 		"window":          {"RESUBMIT_WINDOW", aggregator(func(c *Aggregator) { c.ResubmitWindow = 0 }), aggregator(func(c *Aggregator) { c.ResubmitWindow = -1 })},
 	} {
 		if tc.good != nil {
@@ -149,6 +154,28 @@ func TestValuesOutOfRangeAreNamed(t *testing.T) {
 		if !fault.Is(tc.bad, fault.Invalid) || fault.FieldOf(tc.bad) != tc.field || !strings.Contains(tc.bad.Error(), tc.field) {
 			t.Errorf("%s: %v", name, tc.bad)
 		}
+	}
+}
+
+// The defaults that --help tells are those of the packages that apply them.
+func TestDefaultsAreThoseOfTheirPackages(t *testing.T) {
+	var c Aggregator
+	if err := parse(t, &c, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := c.limits(), splitter.DefaultLimits(); got != want {
+		t.Errorf("limits of bodies: %+v, want %+v", got, want)
+	}
+	got, want := c.edgeLimits(), edge.DefaultLimits()
+	if got.HeaderBytes != want.HeaderBytes || got.InFlight != want.InFlight || got.Uploads != want.Uploads {
+		t.Errorf("limits of the edge: %+v, want %+v", got, want)
+	}
+	var a Archived
+	if err := parse(t, &a, []string{"ARCHIVE_ID=archive-a"}); err != nil {
+		t.Fatal(err)
+	}
+	if a.DiskReserve != blob.DefaultDiskReserve || a.MaxFile != blob.DefaultMaxFileSize || a.PutCopies != bus.DefaultCopies || c.PutCopies != bus.DefaultCopies || c.PutMinCopies != bus.DefaultMinCopies {
+		t.Errorf("%+v %+v", a, c)
 	}
 }
 
