@@ -227,6 +227,24 @@ func TestRecordIsExact(t *testing.T) {
 	}
 }
 
+func TestKindsOfReceiptsAndOfRecords(t *testing.T) {
+	w := newWorld(t, 2, nil)
+	d := digestOf("document")
+	w.must(alice, hashBody(d, metadata("1"), `"privateMetadata":{"secret":1}`, fileField("file"), fmt.Sprintf(`"attachments":[{"kind":"note","dataBase64":%q}]`, quote("n"))))
+	for kind, want := range map[wire.Kind][2]int{ // receipts beside the seal, files
+		"": {2, 1}, wire.ReceiptMetadataAttach: {1, 0}, "note": {1, 0}, wire.KindFile: {0, 1}, wire.KindMetadata: {1, 0}, "other": {0, 0}, wire.ReceiptSeal: {0, 0},
+	} {
+		var kinds []wire.Kind
+		if kind != "" {
+			kinds = []wire.Kind{kind}
+		}
+		job, err := w.engine.Receipts(t.Context(), alice, d, true, kinds)
+		if err != nil || len(job.Receipts)-1 != want[0] || len(job.Files) != want[1] || !job.Complete {
+			t.Errorf("kinds %q: %s, %v", kind, encode(t, job), err)
+		}
+	}
+}
+
 func TestSealMetadataSealsItsDigestToo(t *testing.T) {
 	w := newWorld(t, 2, nil)
 	_, job := w.must(alice, hashBody(digestOf("document"), metadata("1"), `"sealMetadata":true`, attached))

@@ -86,7 +86,7 @@ func (e *Engine) Receipts(ctx context.Context, tenant wire.TenantID, digest wire
 	if err != nil {
 		return wire.Job{}, err
 	}
-	found, err := e.gatherIf(ctx, includeAttached, digest, tenant, kinds)
+	found, err := e.gatherIf(ctx, includeAttached, digest, tenant, recordKinds(kinds))
 	if err != nil {
 		return wire.Job{}, err
 	}
@@ -95,6 +95,20 @@ func (e *Engine) Receipts(ctx context.Context, tenant wire.TenantID, digest wire
 		return wire.Job{}, err
 	}
 	return e.assemble(ctx, view), nil
+}
+
+// recordKinds are the kinds of records behind kinds of receipts: a
+// metadata-attach is made of two.
+func recordKinds(kinds []wire.Kind) []wire.Kind {
+	var list []wire.Kind
+	for _, k := range kinds {
+		if k == wire.ReceiptMetadataAttach {
+			list = append(list, wire.KindMetadata, wire.KindPrivateMetadata)
+			continue
+		}
+		list = append(list, k)
+	}
+	return list
 }
 
 // assemble puts a view together for its viewer. Private metadata that can not be
