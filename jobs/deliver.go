@@ -34,11 +34,7 @@ func (e *Engine) deliver(ctx context.Context, s *submission) error {
 			return err
 		}
 	}
-	puts, err := e.outbox(s)
-	if err != nil {
-		return err
-	}
-	err = e.putAll(ctx, s, puts)
+	err := e.place(ctx, s, e.PutMinCopies)
 	s.Stored = s.copies() >= e.PutMinCopies
 	s.Copied = s.copies() >= e.target()
 	if s.Stored {
@@ -144,11 +140,30 @@ type delivery struct {
 	err  error
 }
 
+// place puts the records of a submission until each has want copies, from the
+// outbox. Where a file is on fewer archives than that, because one lost its
+// upload or another was away, it copies the file first.
+func (e *Engine) place(ctx context.Context, s *submission, want int) error {
+	puts, err := e.outbox(s)
+	if err != nil {
+		return err
+	}
+	err = e.putAll(ctx, s, puts, want)
+	if s.copies() >= want {
+		return nil
+	}
+	copied, copyErr := e.copyFiles(ctx, s, want)
+	if !copied {
+		return cmpErr(err, copyErr)
+	}
+	return e.putAll(ctx, s, puts, want)
+}
+
 // putAll puts every part that lacks copies, to as many archives as it lacks,
 // the next in rank taking the place of one that fails. Acknowledgements are
 // noted in s. It returns early once every part has enough copies and the rest
 // takes its time.
-func (e *Engine) putAll(ctx context.Context, s *submission, puts map[int]wire.Put) error {
+func (e *Engine) putAll(ctx context.Context, s *submission, puts map[int]wire.Put, enough int) error {
 	ctx, stop := context.WithCancel(ctx)
 	results, free := make(chan delivery), make(chan struct{}, maxPuts)
 	var wg sync.WaitGroup
@@ -195,7 +210,7 @@ func (e *Engine) putAll(ctx context.Context, s *submission, puts map[int]wire.Pu
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if grace == nil && s.copies() >= e.PutMinCopies {
+		if grace == nil && s.copies() >= enough {
 			grace = time.After(copyGrace)
 		}
 	}
@@ -258,22 +273,15 @@ func (e *Engine) sealEarly(ctx context.Context, s *submission) error {
 	return e.sealed(ctx, s, seals)
 }
 
-// heal brings a stored submission to its full number of copies: files first,
-// for a file's record is put only where the file is. Then its bytes leave the
-// outbox.
+// heal brings a stored submission to its full number of copies. Then its bytes
+// leave the outbox.
 func (e *Engine) heal(ctx context.Context, s *submission) error {
-	if err := e.copyFiles(ctx, s); err != nil {
-		return err
-	}
-	puts, err := e.outbox(s)
-	if err != nil {
-		return err
-	}
-	err = e.putAll(ctx, s, puts)
+	err := e.place(ctx, s, e.target())
 	s.Copied = s.copies() >= e.target()
 	if !s.Copied {
 		return cmpErr(err, shortage(len(e.Archives.Rank(s.Placement)), e.target()))
 	}
+	s.cleared() // of why it had to wait
 	if err := e.save(ctx, s); err != nil {
 		return err
 	}
@@ -281,26 +289,29 @@ func (e *Engine) heal(ctx context.Context, s *submission) error {
 	return nil
 }
 
-// copyFiles copies every file that rests on too few archives to the next ones
-// in rank.
-func (e *Engine) copyFiles(ctx context.Context, s *submission) error {
+// copyFiles copies every file that rests on fewer than want archives to the
+// next ones in rank, the next taking the place of one that fails. An archive
+// gives a file away only once it has its record.
+func (e *Engine) copyFiles(ctx context.Context, s *submission, want int) (copied bool, err error) {
 	ctx, stop := context.WithTimeout(ctx, copyTimeout)
 	defer stop()
 	for i := range s.Files {
 		f := &s.Files[i]
 		for _, to := range e.Archives.Rank(s.Placement) {
-			if len(f.Committed) >= e.target() {
+			if len(f.Committed) >= want {
 				break
 			}
 			if slices.Contains(f.Committed, to) {
 				continue
 			}
-			if err := e.copyFile(ctx, s, f, to); err != nil {
-				return err
+			if failure := e.copyFile(ctx, s, f, to); failure != nil {
+				err = failure
+			} else {
+				copied = true
 			}
 		}
 	}
-	return nil
+	return copied, err
 }
 
 func (e *Engine) copyFile(ctx context.Context, s *submission, f *file, to wire.ArchiveID) (err error) {

@@ -440,21 +440,25 @@ func (a *archives) CommitUpload(_ context.Context, id wire.ArchiveID, upload str
 	return nil
 }
 
-func (a *archives) Copy(_ context.Context, from, to wire.ArchiveID, _ wire.TenantID, c wire.BlobCommit) error {
+func (a *archives) Copy(_ context.Context, from, to wire.ArchiveID, tenant wire.TenantID, c wire.BlobCommit) error {
 	n, unlock, err := a.reach(from)
 	if err != nil {
 		return err
 	}
 	data, ok := n.files[c]
+	granted := slices.ContainsFunc(n.records, func(r wire.Record) bool { return r.File != nil && r.File.CID == c.CID && r.TenantID == tenant })
 	unlock()
-	if !ok {
-		return fault.New(fault.NotFound, "FILE_NOT_FOUND", "the file is not here")
+	if !ok || !granted {
+		return fault.New(fault.NotFound, "FILE_NOT_FOUND", "the file is not here, or not this tenant's")
 	}
 	n, unlock, err = a.reach(to)
 	if err != nil {
 		return err
 	}
 	defer unlock()
+	if n.refuse != nil {
+		return n.refuse
+	}
 	n.files[c] = data
 	return nil
 }

@@ -1,0 +1,83 @@
+package jobs
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/verae/archive/wire"
+)
+
+// With PUT_MIN_COPIES at 2 an archive that lost its upload between the last byte
+// and the commit does not hold the submission up: the file is copied to another.
+func TestFileIsCopiedWhereTooFewKeptIt(t *testing.T) {
+	w := newWorld(t, 3, func(c *Config) { c.PutMinCopies = 2 })
+	lossy := w.archives.Rank(digestOf("document"))[0]
+	w.archives.set(lossy, func(n *node) { n.forgetful = true })
+	a, job := w.must(alice, hashBody(digestOf("document"), metadata("1"), fileField("file"), attached))
+	if job.Status != wire.StatusCompleted || len(job.Files) != 1 {
+		t.Errorf("the job is %s", encode(t, job))
+	}
+	for _, p := range a.Parts {
+		if n := w.archives.copies(p.RecordID); n != 2 {
+			t.Errorf("part %s has %d copies", p.Kind, n)
+		}
+	}
+}
+
+// Healing passes over an archive that takes no files, and says no more why it
+// waited once it is done.
+func TestHealPassesOverAnArchiveThatFails(t *testing.T) {
+	w := newWorld(t, 3, nil)
+	rank := w.archives.Rank(digestOf("document"))
+	w.archives.set(rank[0], func(n *node) { n.up = false })
+	w.archives.set(rank[1], func(n *node) { n.up = false })
+	body := hashBody(digestOf("document"), fileField("file"), attached)
+	a, _ := w.must(alice, body)
+	w.archives.set(rank[0], func(n *node) { n.up, n.refuse = true, errDown })
+	w.archives.set(rank[1], func(n *node) { n.up = true })
+	w.engine.Nudge()
+	w.settled()
+	if n := w.archives.copies(a.Parts[0].RecordID); n != 2 {
+		t.Errorf("%d copies", n)
+	}
+	again, err := w.submit(t.Context(), Caller{TenantID: alice}, body)
+	if err != nil || again.SubmissionID != a.SubmissionID || again.Reason != "" || again.NextAttemptAt != "" {
+		t.Errorf("after healing the answer is %s, %v", encode(t, again), err)
+	}
+}
+
+// slow is archives of which all are up, and whose puts of later parts take long.
+type slow struct{ Archives }
+
+func (slow) Rank([32]byte) []wire.ArchiveID { return []wire.ArchiveID{"a", "b"} }
+func (slow) Enrolled() []wire.ArchiveID     { return []wire.ArchiveID{"a", "b"} }
+
+func (slow) Put(ctx context.Context, _ wire.ArchiveID, p wire.Put) (wire.PutAck, error) {
+	select {
+	case <-time.After(time.Duration(p.Record.Part) * time.Second):
+		return wire.PutAck{RecordID: p.Record.ID()}, nil
+	case <-ctx.Done():
+		return wire.PutAck{}, ctx.Err()
+	}
+}
+
+// Puts beyond what is enough are waited for a moment only; what is needed is
+// waited for.
+func TestOnlyFurtherCopiesAreLeftBehind(t *testing.T) {
+	for enough, want := range map[int]time.Duration{1: copyGrace, 2: time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			e := &Engine{Config: Config{Archives: slow{}}.withDefaults(), metrics: newMetrics()}
+			s := &submission{Parts: []part{{Acks: []wire.ArchiveID{"a"}}, {Acks: []wire.ArchiveID{"a"}}}}
+			puts := map[int]wire.Put{0: {}, 1: {Record: wire.PutRecord{Part: 1}}}
+			begin := time.Now()
+			if err := e.putAll(t.Context(), s, puts, enough); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(begin); took != want || s.copies() != enough {
+				t.Errorf("enough is %d: waited %s for %d copies, want %s", enough, took, s.copies(), want)
+			}
+		})
+	}
+}
