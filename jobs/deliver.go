@@ -19,6 +19,7 @@ const (
 	commitTimeout = 60 * time.Second // a large file is synced in this time
 	copyTimeout   = 10 * time.Minute
 	copyGrace     = 250 * time.Millisecond // further copies are waited for this long once there are enough
+	commitGrace   = 2 * time.Second        // the same for files, whose sync takes longer; less than PUT_WAIT_MS
 	maxPuts       = 16                     // puts of one submission under way at a time
 )
 
@@ -58,11 +59,11 @@ func shortage(have, need int) error {
 // archive knows any more ends the submission.
 func (e *Engine) commitUploads(ctx context.Context, s *submission) error {
 	for i := range s.Files {
-		e.commitUpload(ctx, &s.Files[i])
+		e.commitUpload(ctx, &s.Files[i], e.PutMinCopies)
 		if len(s.Files[i].Committed) > 0 {
 			continue
 		}
-		if len(s.Files[i].Lost) == len(s.Files[i].Uploaded) || e.uploadsExpired(s) {
+		if len(s.Files[i].Lost) == len(s.Files[i].Uploaded) || e.uploadsExpired(s, &s.Files[i]) {
 			return e.fail(ctx, s, fault.New(fault.Transient, "UPLOAD_LOST",
 				"files: the archives lost the bytes of file %d before they were kept: send the request again", i+1))
 		}
@@ -72,25 +73,29 @@ func (e *Engine) commitUploads(ctx context.Context, s *submission) error {
 	return e.save(ctx, s)
 }
 
-// uploadsExpired reports whether no archive can still have an open upload of
-// the submission.
-func (e *Engine) uploadsExpired(s *submission) bool {
+// uploadsExpired reports whether no archive can still have an open upload of f:
+// those that did not say so are away, and for longer than they keep one. An
+// archive that takes puts is asked again; it may be about to sync a large file.
+func (e *Engine) uploadsExpired(s *submission, f *file) bool {
 	since := e.started
 	if at, ok := s.AttachedAt.Instant(); ok && at.After(since) {
 		since = at
 	}
-	return e.Now().Sub(since) > e.UploadIdle
+	here := e.Archives.Rank(s.Placement)
+	return e.Now().Sub(since) > e.UploadIdle && !slices.ContainsFunc(f.undecided(), func(id wire.ArchiveID) bool {
+		return slices.Contains(here, id)
+	})
 }
 
-// commitUpload asks every archive that has the bytes of f to keep them, and
-// notes in f which did, and which do not know them.
-func (e *Engine) commitUpload(ctx context.Context, f *file) {
+// commitUpload asks every archive that may have the bytes of f to keep them, and
+// notes in f which did, and which do not know them. Once enough archives did,
+// the rest is waited for a moment only.
+func (e *Engine) commitUpload(ctx context.Context, f *file, enough int) {
 	ctx, stop := context.WithTimeout(ctx, commitTimeout)
 	defer stop()
 	var mu sync.Mutex // guards f
 	var wg sync.WaitGroup
-	left := slices.DeleteFunc(slices.Clone(f.Uploaded), func(id wire.ArchiveID) bool { return slices.Contains(f.Committed, id) })
-	for _, id := range left {
+	for _, id := range f.undecided() {
 		wg.Go(func() {
 			err := e.Archives.CommitUpload(ctx, id, f.UploadID, f.commit())
 			mu.Lock()
@@ -102,6 +107,9 @@ func (e *Engine) commitUpload(ctx context.Context, f *file) {
 				if err == nil {
 					f.Committed = addArchive(f.Committed, id)
 				}
+			}
+			if len(f.Committed) >= enough {
+				time.AfterFunc(commitGrace, stop)
 			}
 		})
 	}
@@ -289,14 +297,19 @@ func (e *Engine) heal(ctx context.Context, s *submission) error {
 	return nil
 }
 
-// copyFiles copies every file that rests on fewer than want archives to the
-// next ones in rank, the next taking the place of one that fails. An archive
-// gives a file away only once it has its record.
+// copyFiles brings every file to want archives: those that got its bytes from
+// the sender are asked again, then it is copied to the next ones in rank, the
+// next taking the place of one that fails. An archive gives a file away only
+// once it has its record.
 func (e *Engine) copyFiles(ctx context.Context, s *submission, want int) (copied bool, err error) {
 	ctx, stop := context.WithTimeout(ctx, copyTimeout)
 	defer stop()
 	for i := range s.Files {
 		f := &s.Files[i]
+		before := len(f.Committed)
+		if before < want {
+			e.commitUpload(ctx, f, want)
+		}
 		for _, to := range e.Archives.Rank(s.Placement) {
 			if len(f.Committed) >= want {
 				break
@@ -306,10 +319,9 @@ func (e *Engine) copyFiles(ctx context.Context, s *submission, want int) (copied
 			}
 			if failure := e.copyFile(ctx, s, f, to); failure != nil {
 				err = failure
-			} else {
-				copied = true
 			}
 		}
+		copied = copied || len(f.Committed) > before
 	}
 	return copied, err
 }

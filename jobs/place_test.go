@@ -48,7 +48,7 @@ func TestHealPassesOverAnArchiveThatFails(t *testing.T) {
 	}
 }
 
-// slow is archives of which all are up, and whose puts of later parts take long.
+// slow is two archives that are up; the later a part, the longer its put takes.
 type slow struct{ Archives }
 
 func (slow) Rank([32]byte) []wire.ArchiveID { return []wire.ArchiveID{"a", "b"} }
@@ -60,6 +60,56 @@ func (slow) Put(ctx context.Context, _ wire.ArchiveID, p wire.Put) (wire.PutAck,
 		return wire.PutAck{RecordID: p.Record.ID()}, nil
 	case <-ctx.Done():
 		return wire.PutAck{}, ctx.Err()
+	}
+}
+
+// CommitUpload fails at b as an archive does that is frozen.
+func (slow) CommitUpload(ctx context.Context, id wire.ArchiveID, _ string, _ wire.BlobCommit) error {
+	if id == "a" {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// An archive that is frozen with the bytes of a file does not hold up the
+// submission, once another has kept them; it is asked for them again when the
+// second copy is due.
+func TestFrozenArchiveDoesNotHoldUpACommit(t *testing.T) {
+	for enough, want := range map[int]time.Duration{1: commitGrace, 2: commitTimeout} {
+		synctest.Test(t, func(t *testing.T) {
+			e := &Engine{Config: Config{Archives: slow{}}.withDefaults()}
+			f := file{Uploaded: []wire.ArchiveID{"a", "b"}}
+			begin := time.Now()
+			e.commitUpload(t.Context(), &f, enough)
+			if took := time.Since(begin); took != want || len(f.Committed) != 1 || len(f.undecided()) != 1 {
+				t.Errorf("enough is %d: waited %s, want %s: %+v", enough, took, want, f)
+			}
+		})
+	}
+}
+
+// A file is lost once its archives say so, or are away for longer than they keep
+// an upload. One that is there and slow is asked again.
+func TestUploadExpiresOnlyWhereItsArchiveIsAway(t *testing.T) {
+	c := &clock{now: time.Now()}
+	e := &Engine{Config: Config{Archives: slow{}, Now: c.Now}.withDefaults(), started: c.Now()}
+	s := &submission{AttachedAt: wire.At(c.Now())}
+	for _, tc := range []struct {
+		name    string
+		file    file
+		after   time.Duration
+		expired bool
+	}{
+		{"away, soon", file{Uploaded: []wire.ArchiveID{"x"}}, 0, false},
+		{"away, late", file{Uploaded: []wire.ArchiveID{"x"}}, e.UploadIdle + time.Second, true},
+		{"one is here", file{Uploaded: []wire.ArchiveID{"a", "x"}}, 0, false},
+		{"it lost the upload", file{Uploaded: []wire.ArchiveID{"a", "x"}, Lost: []wire.ArchiveID{"a"}}, 0, true},
+	} {
+		c.add(tc.after)
+		if got := e.uploadsExpired(s, &tc.file); got != tc.expired {
+			t.Errorf("%s: %v", tc.name, got)
+		}
 	}
 }
 

@@ -61,6 +61,14 @@ func (f *file) commit() wire.BlobCommit {
 	return wire.BlobCommit{Size: f.Size, SHA256: f.SHA256, CID: f.CID}
 }
 
+// undecided are the archives that got the bytes and have not said whether they
+// kept them.
+func (f *file) undecided() []wire.ArchiveID {
+	return slices.DeleteFunc(slices.Clone(f.Uploaded), func(id wire.ArchiveID) bool {
+		return slices.Contains(f.Committed, id) || slices.Contains(f.Lost, id)
+	})
+}
+
 // part is one record of a submission.
 type part struct {
 	Kind     wire.Kind        `json:"kind"`
