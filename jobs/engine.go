@@ -205,32 +205,23 @@ func (e *Engine) at(name string) error {
 }
 
 // resume finds what was under way: every pending submission gets a pass, and
-// every event that was not announced is announced again, byte for byte.
+// events that were not announced are announced again, byte for byte.
 func (e *Engine) resume() error {
 	var pending []ref
-	var unannounced [][]byte
 	err := e.store.view(func(r pebble.Reader) error {
-		if err := scan(r, []byte{rowPending}, func(key, _ []byte) (bool, error) {
+		return scan(r, []byte{rowPending}, func(key, _ []byte) (bool, error) {
 			s, err := readSubmission(r, key[1:])
 			if err != nil {
 				return false, err
 			}
 			pending = append(pending, s.ref())
 			return true, nil
-		}); err != nil {
-			return err
-		}
-		return scan(r, []byte{rowUnannounced}, func(key, _ []byte) (bool, error) {
-			unannounced = append(unannounced, key[1:])
-			return true, nil
 		})
 	})
 	if err != nil {
 		return err
 	}
-	for _, key := range unannounced {
-		e.announce(key)
-	}
+	e.announceAgain()
 	for _, r := range pending {
 		e.kick(r)
 	}

@@ -148,19 +148,30 @@ func (e *Engine) end(ctx context.Context, s *submission, name string, job wire.J
 // time, not truth. An event may be announced more than once; its bytes and its
 // id are the same every time.
 func (e *Engine) announce(key []byte) {
-	event, err := e.event(key)
-	if err == nil {
-		err = e.Announce.PublishEvent(event)
-	}
-	if err == nil {
-		err = e.store.post(e.ctx, func(t *tx) error {
-			t.del(rowKey(rowUnannounced, key))
-			return nil
-		})
-	}
-	if err != nil && e.ctx.Err() == nil {
+	if err := e.tell(key); err != nil && e.ctx.Err() == nil {
 		e.Log.Warn("an event could not be announced; it is tried again", "err", err)
 	}
+}
+
+// tell is announce with its error. An event that the bus will never carry,
+// because it is too large, counts as announced: the job tells the same.
+func (e *Engine) tell(key []byte) error {
+	event, err := e.event(key)
+	if err != nil {
+		return err
+	}
+	err = e.Announce.PublishEvent(event)
+	if fault.Is(err, fault.Invalid) {
+		e.Log.Warn("an event is not announced", "err", err)
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+	return e.store.post(e.ctx, func(t *tx) error {
+		t.del(rowKey(rowUnannounced, key))
+		return nil
+	})
 }
 
 // event returns the bytes of a stored event.

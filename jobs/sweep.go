@@ -7,13 +7,15 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/verae/archive/internal/fault"
 )
 
 // Rhythm of the engine's housekeeping.
 const (
-	sweepEvery   = 5 * time.Second // events that could not be announced are tried again
-	expireEvery  = time.Minute     // rows whose time has passed are removed
-	expireAtOnce = 1000            // of them in one commit
+	sweepEvery     = 5 * time.Second // events that could not be announced are tried again
+	announceAtOnce = 10_000          // of them in one sweep
+	expireEvery    = time.Minute     // rows whose time has passed are removed
+	expireAtOnce   = 1000            // of them in one commit
 )
 
 func expiryKey(at time.Time, key []byte) []byte {
@@ -43,21 +45,33 @@ func (e *Engine) sweep() {
 	}
 }
 
-// announceAgain announces every event that is not known to be announced.
+// announceAgain announces events that are not known to be announced. When the
+// bus can not be reached the others would fare no better: they wait for the
+// next sweep.
 func (e *Engine) announceAgain() {
-	var keys [][]byte
-	err := e.store.view(func(r pebble.Reader) error {
+	keys, err := e.unannounced()
+	for _, key := range keys {
+		if failure := e.tell(key); failure != nil {
+			err = failure
+		}
+		if fault.Is(err, fault.Transient) {
+			break
+		}
+	}
+	if err != nil && e.ctx.Err() == nil {
+		e.Log.Warn("events could not be announced; they are tried again", "of", len(keys), "err", err)
+	}
+}
+
+// unannounced returns the keys of some events that are not known to be announced.
+func (e *Engine) unannounced() (keys [][]byte, err error) {
+	err = e.store.view(func(r pebble.Reader) error {
 		return scan(r, []byte{rowUnannounced}, func(key, _ []byte) (bool, error) {
 			keys = append(keys, key[1:])
-			return true, nil
+			return len(keys) < announceAtOnce, nil
 		})
 	})
-	if err != nil {
-		e.Log.Warn("events can not be read", "err", err)
-	}
-	for _, key := range keys {
-		e.announce(key)
-	}
+	return keys, err
 }
 
 // expire removes some rows whose time has passed, and reports whether there may

@@ -164,3 +164,51 @@ func TestEventsWaitForTheConnection(t *testing.T) {
 		t.Errorf("the events are %s", encode(t, events))
 	}
 }
+
+// narrow is an Announcer that carries no events, for a reason of its own.
+type narrow struct {
+	Announcer
+	reason error
+	tried  int
+}
+
+func (n *narrow) PublishEvent([]byte) error {
+	n.tried++
+	return n.reason
+}
+
+// An event that the bus will never carry is given up; one that it does not carry
+// now is kept, and holds back the others until the next try.
+func TestEventsThatCanNotBeAnnounced(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason      error
+		tried, kept int
+	}{
+		"never": {fault.New(fault.Invalid, "TOO_LARGE", "larger than max_payload"), 3, 0},
+		"now":   {errMute, 1, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var bus line
+			w := newWorld(t, 1, func(c *Config) { bus.to, c.Announce = c.Announce, &bus })
+			for i := range 3 {
+				w.must(alice, hashBody(digestOf(string(rune('a'+i)))))
+			}
+			w.settled()
+			if err := w.engine.Close(); err != nil {
+				t.Fatal(err)
+			}
+			lane := &narrow{Announcer: &bus, reason: tc.reason}
+			w.config.Announce = lane
+			w.open(nil)
+			if lane.tried != tc.tried {
+				t.Errorf("tried %d events, want %d", lane.tried, tc.tried)
+			}
+			if err := w.engine.save(t.Context(), &submission{Tenant: alice}); err != nil { // what was posted before is done
+				t.Fatal(err)
+			}
+			if keys, err := w.engine.unannounced(); len(keys) != tc.kept || err != nil {
+				t.Errorf("%d events are kept, want %d: %v", len(keys), tc.kept, err)
+			}
+		})
+	}
+}
