@@ -74,8 +74,8 @@ func (l *Ledger) await(ctx context.Context, c *call) ([]chain.Seal, error) {
 func (l *Ledger) stop(err error) {
 	l.stopOnce.Do(func() {
 		l.stopErr = err
-		close(l.stopped)
 		l.metrics.stopped.Set(1)
+		close(l.stopped)
 		l.cfg.Log.Error("the ledger seals no more until it is opened anew", "err", err)
 	})
 }
