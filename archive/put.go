@@ -31,8 +31,9 @@ type pending struct {
 	seq uint64 // given by the committer
 }
 
-// outcome answers a pending put.
+// outcome answers a pending put. Its id is filled in last.
 type outcome struct {
+	id        wire.RecordID
 	seq       uint64
 	duplicate bool
 	err       error
@@ -58,7 +59,7 @@ func (n *Node) Put(ctx context.Context, put wire.Put) (wire.PutAck, error) {
 	}
 	return wire.PutAck{
 		ArchiveID: n.cfg.ID, Generation: n.identity.generation, Boot: n.boot,
-		RecordID: put.Record.ID(), Seq: out.seq, Duplicate: out.duplicate,
+		RecordID: out.id, Seq: out.seq, Duplicate: out.duplicate,
 	}, nil
 }
 
@@ -76,6 +77,12 @@ func (n *Node) put(ctx context.Context, put wire.Put) outcome {
 	case err != nil:
 		return outcome{err: fault.New(fault.Transient, "BUSY", "archive: too many records are waiting: %w", err)}
 	}
+	out := n.await(ctx, p)
+	out.id = p.id
+	return out
+}
+
+func (n *Node) await(ctx context.Context, p *pending) outcome {
 	select {
 	case out := <-p.reply:
 		return out
