@@ -20,10 +20,11 @@ import (
 
 // Shape of the kill test. VERAE_SEED replays a run.
 const (
-	killRounds     = 10
-	killRoundsLong = 100
-	killClients    = 6
-	killDigests    = 25 // few, so that submissions meet
+	killRounds      = 10
+	killRoundsLong  = 100
+	killRoundsShort = 4 // beside the race detector
+	killClients     = 6
+	killDigests     = 25 // few, so that submissions meet
 )
 
 // acceptedPart is what a client was told is safe.
@@ -49,6 +50,9 @@ func TestKillAnyProcessUnderLoad(t *testing.T) {
 		seed = n
 	}
 	rounds := need.Rounds(killRounds, killRoundsLong)
+	if testing.Short() {
+		rounds = killRoundsShort
+	}
 	t.Logf("%d rounds, VERAE_SEED=%d", rounds, seed)
 	rng := rand.New(rand.NewPCG(seed, seed))
 	w := startWorld(t, world.Config{Env: []string{"WAIT_ARCHIVE_MS=500", "UPLOAD_IDLE_S=2"}})
