@@ -24,7 +24,7 @@ const (
 )
 
 // store is the job store. Checks and the writes they decide run in update;
-// reads through view see only what is on disk.
+// reads through view see only what is on disk, but for what came by post.
 type store struct {
 	db  *pebble.DB
 	com *pebblex.Committer[*update]
@@ -38,6 +38,7 @@ type store struct {
 // update is one function to run in the committer, with its outcome.
 type update struct {
 	fn   func(*tx) error
+	lazy bool // may be lost in a crash: asks for no sync
 	err  error
 	done chan struct{}
 }
@@ -96,10 +97,11 @@ func (s *store) update(ctx context.Context, fn func(*tx) error) error {
 	return u.err
 }
 
-// post is update without waiting: for what may be lost. Its error says only
-// that fn was not taken.
+// post is update without waiting: for what may be lost. It costs no sync of its
+// own, and is on disk after the next update that does. Its error says only that
+// fn was not taken.
 func (s *store) post(ctx context.Context, fn func(*tx) error) error {
-	return s.com.Submit(ctx, &update{fn: fn, done: make(chan struct{})})
+	return s.com.Submit(ctx, &update{fn: fn, lazy: true, done: make(chan struct{})})
 }
 
 // commit runs a batch of updates and makes them durable together.
@@ -120,7 +122,11 @@ func (s *store) commit(items []*update) {
 	}
 	batch := s.db.NewIndexedBatch()
 	defer batch.Close()
+	sync := pebble.NoSync
 	for _, u := range items {
+		if !u.lazy {
+			sync = pebble.Sync
+		}
 		t := &tx{batch: batch}
 		if u.err = u.fn(t); u.err == nil {
 			u.err = t.apply()
@@ -129,7 +135,7 @@ func (s *store) commit(items []*update) {
 	if batch.Empty() {
 		return
 	}
-	if err := s.db.Apply(batch, pebble.Sync); err != nil {
+	if err := s.db.Apply(batch, sync); err != nil {
 		// Whether the batch is on disk is unknown until the store is opened
 		// again: no answer may be built on it.
 		s.broken = fault.New(fault.Internal, "STORE_FAILED", "jobs: the job store failed and must be reopened: %w", err)

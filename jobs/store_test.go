@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -135,6 +136,46 @@ func TestAcknowledgedMeansOnDisk(t *testing.T) {
 			}
 		}
 		closeStore(t, after)
+	}
+}
+
+// What is posted costs no sync: a power loss takes it back, until the next
+// update takes it to the disk with its own.
+func TestPostIsOnDiskWithTheNextUpdate(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	s := memStore(t, fs, true)
+	defer closeStore(t, s)
+	write := func(key string) func(*tx) error {
+		return func(tx *tx) error { tx.set([]byte(key), []byte("v")); return nil }
+	}
+	has := func(s *store, key string) (ok bool) {
+		if err := s.view(func(r pebble.Reader) (err error) {
+			_, ok, err = getRow(r, []byte(key))
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return ok
+	}
+	lost := func() bool {
+		after := memStore(t, fs.CrashClone(vfs.CrashCloneCfg{}), false)
+		defer closeStore(t, after)
+		return !has(after, "posted")
+	}
+	if err := s.post(t.Context(), write("posted")); err != nil {
+		t.Fatal(err)
+	}
+	for !has(s, "posted") {
+		runtime.Gosched()
+	}
+	if !lost() {
+		t.Error("a post was synced")
+	}
+	if err := s.update(t.Context(), write("updated")); err != nil {
+		t.Fatal(err)
+	}
+	if lost() {
+		t.Error("a post is lost after an update that came later")
 	}
 }
 
