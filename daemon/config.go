@@ -104,7 +104,7 @@ func Variables(v any) (list []Variable) {
 
 // others are variables of the system that no config struct has: of the command
 // line, of the harness, and of the tests.
-var others = []string{"VERAE_URL", "VERAE_API_KEY", "VERAE_LONG", child.EnvFollowParent}
+var others = []string{"VERAE_URL", "VERAE_API_KEY", "VERAE_LONG", "VERAE_SEED", child.EnvFollowParent}
 
 // known returns the names of all variables of the system.
 func known() []string {

@@ -1,6 +1,7 @@
 package docs_test
 
 import (
+	"io"
 	"regexp"
 	"slices"
 	"strings"
@@ -28,6 +29,27 @@ func TestTheVariablesAreThoseOfThePrograms(t *testing.T) {
 			t.Errorf("%s has %d variables: the search sees too little", name, len(rows)-1)
 		}
 		generated(t, operations, "variables of "+name, table(rows...))
+	}
+}
+
+// Every variable of the system that a document names is one that the programs
+// know: they do not start with another.
+func TestNamedVariablesAreKnown(t *testing.T) {
+	named, seen := regexp.MustCompile(`\bVERAE_[A-Z_]+\b`), map[string]bool{}
+	for _, doc := range documents(t) {
+		for _, name := range named.FindAllString(read(t, doc), -1) {
+			if name == "VERAE_" || seen[name] {
+				continue
+			}
+			seen[name] = true
+			var cfg daemon.Archived
+			if _, err := daemon.Parse("archived", "", &cfg, nil, []string{name + "=1"}, io.Discard); err != nil {
+				t.Errorf("%s names %s: %v", doc, name, err)
+			}
+		}
+	}
+	if len(seen) < 4 {
+		t.Errorf("%d variables were found: the search sees too little", len(seen))
 	}
 }
 
