@@ -120,10 +120,11 @@ type Engine struct {
 	hub     hub
 	metrics *metrics
 
-	ctx    context.Context // ends with Close; the parent of all background work
-	cancel context.CancelFunc
-	wg     sync.WaitGroup // background work
-	slots  chan struct{}  // bounds the passes under way at a time
+	ctx     context.Context // ends with Close; the parent of all background work
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup // background work
+	slots   chan struct{}  // bounds the passes under way at a time
+	healing chan struct{}  // bounds those over submissions that have ended, for which nobody waits
 
 	mu       sync.Mutex                  // guards the fields below
 	open     map[ref]*task               // submissions that still need work
@@ -135,8 +136,12 @@ type Engine struct {
 	step func(name string) error
 }
 
-// maxPasses is how many submissions are worked on at a time. More wait.
-const maxPasses = 512
+// How many submissions are worked on at a time. More wait. Healing has a bound
+// of its own, so that archives that take long to take a copy hold up nobody.
+const (
+	maxPasses = 512
+	maxHeals  = 32
+)
 
 // Init makes the job store in dir, which must be absent or empty.
 func Init(dir string, log *slog.Logger) error {
@@ -163,7 +168,7 @@ func openWith(c Config, step func(string) error) (*Engine, error) {
 	}
 	e := &Engine{
 		Config: c, store: st, started: c.Now(), metrics: newMetrics(), step: step,
-		open: map[ref]*task{}, inFlight: map[wire.Digest]wire.Digest{}, slots: make(chan struct{}, maxPasses),
+		open: map[ref]*task{}, inFlight: map[wire.Digest]wire.Digest{}, slots: make(chan struct{}, maxPasses), healing: make(chan struct{}, maxHeals),
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	if err := e.resume(); err != nil {

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -129,5 +130,30 @@ func TestOnlyFurtherCopiesAreLeftBehind(t *testing.T) {
 				t.Errorf("enough is %d: waited %s for %d copies, want %s", enough, took, s.copies(), want)
 			}
 		})
+	}
+}
+
+// However many submissions wait for a second copy that takes its time, new ones
+// go on.
+func TestHealingHoldsUpNobody(t *testing.T) {
+	w := newWorld(t, 2, nil)
+	rank := w.archives.Rank(digestOf("document"))
+	w.archives.set(rank[1], func(n *node) { n.up = false })
+	for i := range maxHeals + maxPasses {
+		w.must(alice, hashBody(digestOf("document"), fileField(fmt.Sprint(i))))
+	}
+	hold := make(chan struct{})
+	w.archives.set(rank[1], func(n *node) { n.up, n.hold = true, hold })
+	w.engine.Nudge()
+	_, job := w.must(alice, hashBody(digestOf("another")))
+	if job.Status != wire.StatusCompleted {
+		t.Errorf("the job is %s", encode(t, job))
+	}
+	close(hold)
+	w.settled()
+	for id := range w.archives.distinct() {
+		if n := w.archives.copies(id); n != 2 {
+			t.Errorf("%d copies", n)
+		}
 	}
 }

@@ -114,13 +114,7 @@ func (e *Engine) Nudge() {
 // run makes passes until none is asked for, and plans the next.
 func (e *Engine) run(id ref, t *task) {
 	for {
-		select {
-		case e.slots <- struct{}{}:
-		case <-e.ctx.Done():
-			return
-		}
 		delay, done := e.pass(e.ctx, id, t)
-		<-e.slots
 
 		e.mu.Lock()
 		if t.again && !e.closed {
@@ -151,7 +145,17 @@ func (e *Engine) pass(ctx context.Context, id ref, t *task) (delay time.Duration
 		e.Log.ErrorContext(ctx, "a submission can not be read", "submission", id.submission, "err", err)
 		return lastRetry, false
 	}
+	slots := e.slots
+	if s.ended() {
+		slots = e.healing
+	}
+	select {
+	case slots <- struct{}{}:
+	case <-ctx.Done():
+		return 0, false
+	}
 	delay, err = e.advance(ctx, s)
+	<-slots
 	switch {
 	case errors.Is(err, errCrash):
 		return 0, true

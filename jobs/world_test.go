@@ -272,7 +272,8 @@ type node struct {
 	puts    map[wire.PutID]wire.RecordID
 	refuse  error // every put gets it
 
-	refuseCommit error // every commit of an upload gets it
+	refuseCommit error         // every commit of an upload gets it
+	hold         chan struct{} // copies of files to it wait until it is closed; nil: they do not
 
 	forgetful bool // takes the bytes of an upload and does not know it later
 }
@@ -369,6 +370,19 @@ func (a *archives) reach(id wire.ArchiveID) (*node, func(), error) {
 	return n, a.mu.Unlock, nil
 }
 
+// held waits as long as a node holds copies.
+func (a *archives) held(ctx context.Context, id wire.ArchiveID) {
+	a.mu.Lock()
+	hold := a.nodes[id].hold
+	a.mu.Unlock()
+	if hold != nil {
+		select {
+		case <-hold:
+		case <-ctx.Done():
+		}
+	}
+}
+
 func (a *archives) Put(_ context.Context, id wire.ArchiveID, p wire.Put) (wire.PutAck, error) {
 	n, unlock, err := a.reach(id)
 	if err != nil {
@@ -440,7 +454,8 @@ func (a *archives) CommitUpload(_ context.Context, id wire.ArchiveID, upload str
 	return nil
 }
 
-func (a *archives) Copy(_ context.Context, from, to wire.ArchiveID, tenant wire.TenantID, c wire.BlobCommit) error {
+func (a *archives) Copy(ctx context.Context, from, to wire.ArchiveID, tenant wire.TenantID, c wire.BlobCommit) error {
+	a.held(ctx, to)
 	n, unlock, err := a.reach(from)
 	if err != nil {
 		return err
