@@ -116,6 +116,24 @@ func TestEveryLawHasATest(t *testing.T) {
 	}
 }
 
+// The table of crashes has every gap that the test goes through, and no other.
+func TestTheGapsAreThoseOfTheCrashTest(t *testing.T) {
+	name := regexp.MustCompile(`"((?:accept|settle)\.[a-z]+)"`)
+	row := regexp.MustCompile("(?m)^\\| `((?:accept|settle)\\.[a-z]+)` \\|")
+	_, list, _ := strings.Cut(read(t, "jobs/crash_test.go"), "var gaps = []string{")
+	list, _, _ = strings.Cut(list, "}")
+	var gaps, rows []string
+	for _, m := range name.FindAllStringSubmatch(list, -1) {
+		gaps = append(gaps, m[1])
+	}
+	for _, m := range row.FindAllStringSubmatch(read(t, "docs/architecture.md"), -1) {
+		rows = append(rows, m[1])
+	}
+	if len(gaps) < 8 || !slices.Equal(gaps, rows) {
+		t.Errorf("the test goes through %q, the table has %q", gaps, rows)
+	}
+}
+
 // pathName is a path of the repository in a document.
 var pathName = regexp.MustCompile("`((?:[a-z][A-Za-z0-9_.-]*/)+[A-Za-z0-9_.-]+\\.(?:go|json|hex|txt|md|row|golden|http|vkey|mod|yaml))`")
 
