@@ -336,6 +336,28 @@ func TestSeedWatchIsAPureHash(t *testing.T) {
 	}
 }
 
+// A watch that could never be settled is refused, not tried for ever.
+func TestWatchThatCanNotBeSealedIsRefused(t *testing.T) {
+	w := newWorld(t, 1, nil)
+	watch := wire.Watch{JobID: "00000000-0000-0000-0000-000000000000", SHA256: digestOf("document"), TenantID: alice}
+	for _, edit := range []func(*wire.Watch){
+		func(*wire.Watch) {},
+		func(w *wire.Watch) { w.JobID = "no uuid" },
+		func(w *wire.Watch) { w.JobID, w.SubmissionID = wire.NewJobID(), "no uuid" },
+		func(w *wire.Watch) { w.JobID, w.TenantID = wire.NewJobID(), "no tenant" },
+		func(w *wire.Watch) { w.JobID, w.SHA256 = wire.NewJobID(), wire.Digest{} },
+	} {
+		bad := watch
+		edit(&bad)
+		if err := w.engine.Watch(t.Context(), bad); !fault.Is(err, fault.Invalid) {
+			t.Errorf("watch %+v: %v", bad, err)
+		}
+	}
+	if n, err := w.engine.Pending(); n != 0 || err != nil {
+		t.Errorf("refused watches left %d submissions, %v", n, err)
+	}
+}
+
 func TestDoorTakesTheTenantFromTheBody(t *testing.T) {
 	w := newWorld(t, 1, nil)
 	door := Door{Engine: w.engine, Uploader: w.archives}
@@ -366,5 +388,23 @@ func TestDoorTakesTheTenantFromTheBody(t *testing.T) {
 	answer, err = door.Lookup(t.Context(), []byte(`{"tenantId":"alice","sha256":"`+digestOf("hello").String()+`"}`))
 	if err != nil || !strings.Contains(string(answer), `"archivesQueried":true`) {
 		t.Errorf("lookup answers %s, %v", answer, err)
+	}
+}
+
+// What was accepted is answered as accepted, also when its job can not be shown:
+// an error would make the middleware send it again.
+func TestDoorAnswersWhatItAccepted(t *testing.T) {
+	w := newWorld(t, 1, nil)
+	w.engine.step = func(name string) error {
+		if name == "settle.committed" {
+			w.ledger.setDown(fault.New(fault.Transient, "CHAIN_DOWN", "the chain does not answer"))
+		}
+		return nil
+	}
+	door := Door{Engine: w.engine, Uploader: w.archives}
+	answer, err := door.Submit(t.Context(), []byte(`{"tenantId":"alice","data":"hello","wait":20}`))
+	var accepted wire.Accepted
+	if err != nil || json.Unmarshal(answer, &accepted) != nil || accepted.SubmissionID == "" || accepted.StatusURL == "" {
+		t.Errorf("submit answers %s, %v", answer, err)
 	}
 }

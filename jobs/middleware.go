@@ -26,7 +26,8 @@ type Door struct {
 const defaultMaxWait = 25 * time.Second
 
 // Submit takes a submission and returns the Accepted answer, or with `wait`
-// (whole seconds) the job if it ends in time.
+// (whole seconds) the job if it ends in time. Once the submission is taken no
+// answer is an error, whatever keeps its job from being shown.
 func (d Door) Submit(ctx context.Context, body []byte) ([]byte, error) {
 	id := wire.NewSubmissionID()
 	req, err := splitter.ReadJSON(ctx, bytes.NewReader(body), splitter.Config{
@@ -41,12 +42,12 @@ func (d Door) Submit(ctx context.Context, body []byte) ([]byte, error) {
 		return nil, err
 	}
 	if wait := min(req.Wait, d.maxWait()); wait > 0 {
-		job, ended, err := d.await(ctx, req, accepted, wait)
-		if err != nil {
-			return nil, err
-		}
-		if ended {
+		job, err := d.await(ctx, req, accepted, wait)
+		if err == nil {
 			return wire.Encode(job)
+		}
+		if !errors.Is(err, context.DeadlineExceeded) {
+			d.Engine.Log.WarnContext(ctx, "a job can not be shown now", "submission", accepted.SubmissionID, "err", err)
 		}
 	}
 	return wire.Encode(accepted)
@@ -59,20 +60,14 @@ func (d Door) maxWait() time.Duration {
 	return defaultMaxWait
 }
 
-// await waits for the job of an accepted request. The wait that passes is not
-// an error: ended is false.
-func (d Door) await(ctx context.Context, req *splitter.Request, a wire.Accepted, wait time.Duration) (job wire.Job, ended bool, err error) {
+// await waits for the job of an accepted request.
+func (d Door) await(ctx context.Context, req *splitter.Request, a wire.Accepted, wait time.Duration) (wire.Job, error) {
 	waiting, stop := context.WithTimeout(ctx, wait)
 	defer stop()
-	err = d.Engine.Wait(waiting, req.TenantID, a.SubmissionID)
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return wire.Job{}, false, nil
+	if err := d.Engine.Wait(waiting, req.TenantID, a.SubmissionID); err != nil {
+		return wire.Job{}, err
 	}
-	if err != nil {
-		return wire.Job{}, false, err
-	}
-	job, err = d.Engine.Job(ctx, req.TenantID, a.JobID, View{SubmissionID: a.SubmissionID, IncludeAttached: &req.IncludeAttached})
-	return job, err == nil, err
+	return d.Engine.Job(ctx, req.TenantID, a.JobID, View{SubmissionID: a.SubmissionID, IncludeAttached: &req.IncludeAttached})
 }
 
 // lookup is the body of a lookup: a digest, or a job.

@@ -65,7 +65,10 @@ func (e *Engine) record(ctx context.Context, w wire.Watch) (s *submission, err e
 		if err := e.write(t, d, nil); err != nil {
 			return err
 		}
-		return e.adopt(t, d, w.JobID)
+		if err := e.adopt(t, d, w.JobID); err != nil {
+			return err
+		}
+		return entries(s)[0].Check() // what the chain will never seal is not taken
 	})
 	return s, err
 }
