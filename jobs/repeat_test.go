@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/wire"
 )
@@ -233,4 +234,44 @@ func TestKeyThatJoinedAFailedSubmissionIsFree(t *testing.T) {
 	if again, err := w.submit(t.Context(), joined, body); err != nil || again.SubmissionID != a.SubmissionID {
 		t.Errorf("the key names %s after the retry made %s: %v", again.SubmissionID, a.SubmissionID, err)
 	}
+}
+
+// A key is forgotten in the end also when IDEMPOTENCY_TTL was raised after it
+// came.
+func TestKeyExpiresAfterALongerTTL(t *testing.T) {
+	c := &clock{now: time.Now()}
+	w := newWorld(t, 1, func(cfg *Config) { cfg.Now, cfg.IdempotencyTTL = c.Now, time.Hour })
+	if _, err := w.submit(t.Context(), Caller{TenantID: alice, IdempotencyKey: "key"}, hashBody(digestOf("document"))); err != nil {
+		t.Fatal(err)
+	}
+	w.settled()
+	w.engine.IdempotencyTTL = 24 * time.Hour
+	for _, keys := range []int{1, 0} {
+		c.add(12*time.Hour + time.Second)
+		for more := true; more; {
+			var err error
+			if more, err = w.engine.expire(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, prefix := range []byte{rowIdempotency, rowExpiry} {
+			if n := w.rows(prefix); n != keys {
+				t.Errorf("%d rows under %q, want %d", n, prefix, keys)
+			}
+		}
+	}
+}
+
+// rows counts the rows under a prefix.
+func (w *world) rows(prefix byte) (n int) {
+	w.t.Helper()
+	if err := w.engine.store.view(func(r pebble.Reader) error {
+		return scan(r, []byte{prefix}, func(_, _ []byte) (bool, error) {
+			n++
+			return true, nil
+		})
+	}); err != nil {
+		w.t.Fatal(err)
+	}
+	return n
 }

@@ -75,7 +75,7 @@ func (e *Engine) unannounced() (keys [][]byte, err error) {
 }
 
 // expire removes some rows whose time has passed, and reports whether there may
-// be more. A row that was written anew has a later entry of its own.
+// be more.
 func (e *Engine) expire(ctx context.Context) (more bool, err error) {
 	var due [][]byte
 	end := expiryKey(e.Now(), nil)
@@ -93,10 +93,10 @@ func (e *Engine) expire(ctx context.Context) (more bool, err error) {
 	}
 	err = e.store.update(ctx, func(t *tx) error {
 		for _, x := range due {
+			t.del(x)
 			if err := e.expireRow(t, x[1+8:]); err != nil {
 				return err
 			}
-			t.del(x)
 		}
 		return nil
 	})
@@ -113,8 +113,13 @@ func (e *Engine) expireRow(t *tx, key []byte) error {
 		return err
 	}
 	v, err := decodeRow[seen](key, row)
-	if err == nil && v.At <= e.Now().Add(-keep).Unix() {
-		t.del(key)
+	if err != nil {
+		return err
 	}
-	return err
+	if v.At <= e.Now().Add(-keep).Unix() {
+		t.del(key)
+	} else { // written anew, or kept for longer than was meant then
+		t.set(expiryKey(time.Unix(v.At, 0).Add(keep), key), nil)
+	}
+	return nil
 }
