@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/verae/archive/blob"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/wire"
 )
@@ -49,23 +50,28 @@ type getCmd struct {
 	Output string `short:"o" type:"path" help:"Where to write it; default: standard output." placeholder:"FILE"`
 }
 
-// Run fetches a file. With --output the file appears only when all of it is
-// here and is what the CID says.
+// Run fetches a file and computes its CID: the server is not believed. With
+// --output the file appears only when all of it is here and is what the CID
+// says; on standard output the exit code tells.
 func (c *getCmd) Run(s *session) error {
-	body, size, err := s.client.File(s.ctx, c.CID)
+	want, err := blob.ParseAnyCID(c.CID)
+	if err != nil {
+		return err
+	}
+	body, size, err := s.client.File(s.ctx, want.String())
 	if err != nil {
 		return err
 	}
 	defer body.Close()
 	if c.Output == "" {
-		return c.copy(s.stdout, body, size)
+		return c.copy(s.stdout, body, size, want)
 	}
 	temp, err := os.CreateTemp(filepath.Dir(c.Output), ".verae-get-*")
 	if err != nil {
 		return fault.Wrap(fault.Invalid, fmt.Errorf("--output: %w", err))
 	}
 	defer os.Remove(temp.Name()) // gone already when all went well
-	if err := errors.Join(c.copy(io.MultiWriter(temp, s.bar(c.CID, size)), body, size), temp.Close()); err != nil {
+	if err := errors.Join(c.copy(io.MultiWriter(temp, s.bar(c.CID, size)), body, size, want), temp.Close()); err != nil {
 		return err
 	}
 	if err := os.Rename(temp.Name(), c.Output); err != nil {
@@ -74,14 +80,18 @@ func (c *getCmd) Run(s *session) error {
 	return nil
 }
 
-// copy copies the whole file or fails.
-func (c *getCmd) copy(to io.Writer, body io.Reader, size int64) error {
-	n, err := io.Copy(to, body)
+// copy copies the whole file that want names, or fails.
+func (c *getCmd) copy(to io.Writer, body io.Reader, size int64, want blob.CID) error {
+	hash := blob.NewHasher(blob.Default)
+	n, err := io.Copy(io.MultiWriter(to, hash), body)
 	if err == nil && size >= 0 && n != size {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
 		return fault.New(fault.Transient, "BROKEN_OFF", "after %d of %d bytes: %w", n, size, err)
+	}
+	if got := hash.Sum().CID; got != want.String() {
+		return fault.New(fault.Corrupt, "CID_MISMATCH", "the bytes that came have the CID %s, not %s", got, want)
 	}
 	return nil
 }
