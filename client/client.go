@@ -119,7 +119,7 @@ func (c *Client) Receipts(ctx context.Context, d wire.Digest) (wire.Job, error) 
 	return decode[wire.Job](resp)
 }
 
-// Archives decodes the list of enrolled archives into v.
+// Archives returns the list of enrolled archives as the server sent it.
 func (c *Client) Archives(ctx context.Context) (json.RawMessage, error) {
 	resp, err := c.get(ctx, "/zapier/v1/archives")
 	if err != nil {
