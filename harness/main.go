@@ -13,7 +13,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/verae/archive/daemon"
@@ -107,20 +110,16 @@ func serveWorld(ctx context.Context, cfg config, stdout, stderr io.Writer) (err 
 
 // greet tells where everything is and what to try first.
 func greet(out io.Writer, r world.Ready, took time.Duration) error {
-	text := fmt.Sprintf("verae archive is up (%d ms)\n\n  HTTP API  %s\n  NATS      %s\n  data      %s\n",
-		took.Milliseconds(), r.HTTPURL, r.NATSURL, r.Dir)
+	var text strings.Builder
+	fmt.Fprintf(&text, "verae archive is up (%d ms)\n\n  HTTP API  %s\n  NATS      %s\n  data      %s\n", took.Milliseconds(), r.HTTPURL, r.NATSURL, r.Dir)
 	for _, a := range r.Archives {
-		text += fmt.Sprintf("  %-9s pid %d\n", a.ID, a.PID)
+		fmt.Fprintf(&text, "  %-9s pid %d\n", a.ID, a.PID)
 	}
-	text += "\nDevelopment API keys, one a tenant:\n"
-	for _, t := range []string{"acme", "globex"} {
-		for tenant, key := range r.APIKeys {
-			if string(tenant) == t {
-				text += fmt.Sprintf("  %-9s %s\n", t, key)
-			}
-		}
+	text.WriteString("\nDevelopment API keys, one a tenant:\n")
+	for _, tenant := range slices.Sorted(maps.Keys(r.APIKeys)) {
+		fmt.Fprintf(&text, "  %-9s %s\n", tenant, r.APIKeys[tenant])
 	}
-	text += fmt.Sprintf(`
+	fmt.Fprintf(&text, `
 Try it: seal a text, attach metadata, and get the receipts.
 
 curl -sS %s/zapier/v1/timestamp/wait \
@@ -135,7 +134,7 @@ VERAE_URL=%s VERAE_API_KEY=%s go run ./cmd/verae lookup %s
 
 Ctrl-C stops everything.
 `, r.HTTPURL, r.APIKeys["acme"], r.HTTPURL, r.APIKeys["acme"], firstDigest)
-	_, err := io.WriteString(out, text)
+	_, err := io.WriteString(out, text.String())
 	return err
 }
 
