@@ -177,10 +177,11 @@ func TestArchiveComesBackOnANewConnection(t *testing.T) {
 
 // Frames of one upload keep their order, and a slow one does not hold up others.
 func TestUploadsDoNotWaitForEachOther(t *testing.T) {
-	block := make(chan struct{})
+	block, stuck := make(chan struct{}), make(chan struct{})
 	w := startWorld(t, 1, ArchivesConfig{RequestTimeout: time.Hour}, func(_ int, s *site) {
 		s.blobs.onWrite = func(id string, _ int64) error {
 			if id == "slow" {
+				close(stuck)
 				<-block
 			}
 			return nil
@@ -202,6 +203,7 @@ func TestUploadsDoNotWaitForEachOther(t *testing.T) {
 	open("quick")
 	slow := make(chan error, 1)
 	go func() { slow <- write("slow", "0", "x") }()
+	<-stuck
 	if err := write("quick", "0", "hello"); err != nil {
 		t.Fatal(err)
 	}
