@@ -179,11 +179,7 @@ func RunAggregator(ctx context.Context, c Aggregator, log *slog.Logger, level *s
 	if err := c.Check(); err != nil {
 		return err
 	}
-	there, err := exists(c.path(dirJobs))
-	if err == nil && !there {
-		err = fault.New(fault.NotFound, "MISSING", "DATA_DIR: %s is no aggregator's (aggregator init makes a new one)", c.DataDir).InField("DATA_DIR")
-	}
-	if err != nil {
+	if err := mustExist(c.DataDir, dirJobs, "aggregator"); err != nil {
 		return err
 	}
 	log = log.With("program", "aggregator")

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -107,6 +106,9 @@ func RunArchive(ctx context.Context, c Archived, log *slog.Logger, level *slog.L
 	if c.NATSURL == "" {
 		return fault.New(fault.Invalid, "MISSING", "NATS_URL: an archive needs the URL of a NATS server").InField("NATS_URL")
 	}
+	if err := mustExist(c.DataDir, dirRecords, "archived"); err != nil {
+		return err
+	}
 	stack := &serve.Stack{Log: log}
 	tasks, err := startArchive(ctx, c, log, level, stack)
 	if err != nil {
@@ -122,7 +124,7 @@ func RunArchive(ctx context.Context, c Archived, log *slog.Logger, level *slog.L
 func startArchive(ctx context.Context, c Archived, log *slog.Logger, level *slog.LevelVar, stack *serve.Stack) ([]serve.Task, error) {
 	files, err := blob.OpenStore(c.fileConfig(log, false))
 	if err != nil {
-		return nil, fmt.Errorf("%w (archived init makes a new archive)", err)
+		return nil, err
 	}
 	if err := stack.Push("files", storeLimit, func(context.Context) error { return files.Close() }); err != nil {
 		return nil, err

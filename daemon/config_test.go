@@ -258,7 +258,7 @@ func TestUnsafeStartsAreRefused(t *testing.T) {
 		return code, out.String()
 	}
 	data := "--data-dir=" + filepath.Join(dir, "a")
-	if code, text := main(data, "--archive-id=archive-a", "--nats-url=nats://127.0.0.1:1"); code == 0 || !strings.Contains(text, "init") {
+	if code, text := main(data, "--archive-id=archive-a", "--nats-url=nats://127.0.0.1:1"); code != 3 || !strings.Contains(text, "archived init") {
 		t.Errorf("without data: %d %s", code, text)
 	}
 	if code, text := main("init", data, "--archive-id=archive-a"); code != 0 {
@@ -274,7 +274,7 @@ func TestUnsafeStartsAreRefused(t *testing.T) {
 		t.Errorf("without NATS_URL: %d %s", code, text)
 	}
 	out.Reset()
-	if code := AggregatorProgram.Main([]string{data}, &out, &out); code == 0 || !strings.Contains(out.String(), "no aggregator") {
+	if code := AggregatorProgram.Main([]string{data}, &out, &out); code != 3 || !strings.Contains(out.String(), "aggregator init") {
 		t.Errorf("an archive's directory as aggregator's: %d %s", code, out.String())
 	}
 }

@@ -26,6 +26,7 @@ func startWorld(t *testing.T, cfg world.Config) *world.World {
 	if cfg.Dir == "" {
 		cfg.Dir = t.TempDir()
 	}
+	cfg.Env = append(cfg.Env, "NATS_URL=") // also where the developer has one
 	w, err := world.Start(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 // VERAE_URL and the keys of two tenants, ACME_KEY and GLOBEX_KEY, and a
 // directory of its own.
 func TestScripts(t *testing.T) {
-	w, err := world.Start(t.Context(), world.Config{Dir: t.TempDir(), InProcess: true, Env: []string{"WAIT_ARCHIVE_MS=500"}})
+	w, err := world.Start(t.Context(), world.Config{Dir: t.TempDir(), InProcess: true, Env: []string{"WAIT_ARCHIVE_MS=500", "NATS_URL="}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -119,10 +119,10 @@ func (w *World) settings(name string) []string {
 	return env
 }
 
-// environment is the whole environment of a program: this process's, the
-// world's own, and what the caller added.
+// environment is the whole environment of a program: this process's, what the
+// caller added, and the world's own, which wins.
 func (w *World) environment(name string) []string {
-	return slices.Concat(os.Environ(), w.settings(name), w.cfg.Env)
+	return slices.Concat(os.Environ(), w.cfg.Env, w.settings(name))
 }
 
 // spawn starts a program as a process, after making its directory.

@@ -40,8 +40,10 @@ type Config struct {
 	// HTTPAddr and NATSAddr are the aggregator's addresses; empty means a free
 	// port of the loopback interface each.
 	HTTPAddr, NATSAddr string
-	// Env is added to the environment of the processes; it wins. In one process
-	// the environment of this process is what counts, and Env is added too.
+	// Env is added to the environment from which the programs read their
+	// settings, and wins over what is there: NATS_URL= makes the aggregator embed
+	// its server whatever this process's environment says. Where the data is and
+	// which addresses are used is the world's own to say.
 	Env []string
 	// Log gets what the world itself does; nil discards. The programs log to
 	// files in Dir.
