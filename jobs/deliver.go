@@ -281,22 +281,6 @@ func (e *Engine) sealEarly(ctx context.Context, s *submission) error {
 	return e.sealed(ctx, s, seals)
 }
 
-// heal brings a stored submission to its full number of copies. Then its bytes
-// leave the outbox.
-func (e *Engine) heal(ctx context.Context, s *submission) error {
-	err := e.place(ctx, s, e.target())
-	s.Copied = s.copies() >= e.target()
-	if !s.Copied {
-		return cmpErr(err, shortage(len(e.Archives.Rank(s.Placement)), e.target()))
-	}
-	s.cleared() // of why it had to wait
-	if err := e.save(ctx, s); err != nil {
-		return err
-	}
-	e.publish(s)
-	return nil
-}
-
 // copyFiles brings every file to want archives: those that got its bytes from
 // the sender are asked again, then it is copied to the next ones in rank, the
 // next taking the place of one that fails. An archive gives a file away only

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -120,14 +121,20 @@ type Engine struct {
 	hub     hub
 	metrics *metrics
 
-	ctx     context.Context // ends with Close; the parent of all background work
-	cancel  context.CancelFunc
-	wg      sync.WaitGroup // background work
-	slots   chan struct{}  // bounds the passes under way at a time
-	healing chan struct{}  // bounds those over submissions that have ended, for which nobody waits
+	ctx    context.Context // ends with Close; the parent of all background work
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // background work
+	slots  chan struct{}  // bounds the passes under way at a time
+
+	wake     chan struct{} // of one: unfinished submissions shall be tried again
+	returned chan struct{} // of one: archives came back, so copies may be made
+	lacking  chan struct{} // of one: a copy was not made
+	healing  chan struct{} // bounds the heals under way at a time
+	healed   atomic.Int64  // heals that succeeded
 
 	mu       sync.Mutex                  // guards the fields below
-	open     map[ref]*task               // submissions that still need work
+	open     map[ref]*task               // submissions that have not ended
+	mending  map[ref]bool                // ended submissions that are being healed
 	inFlight map[wire.Digest]wire.Digest // idempotency keys whose Accept has not answered yet, with the content
 	closed   bool
 
@@ -136,12 +143,8 @@ type Engine struct {
 	step func(name string) error
 }
 
-// How many submissions are worked on at a time. More wait. Healing has a bound
-// of its own, so that archives that take long to take a copy hold up nobody.
-const (
-	maxPasses = 512
-	maxHeals  = 32
-)
+// maxPasses is how many submissions are worked on at a time. More wait.
+const maxPasses = 512
 
 // Init makes the job store in dir, which must be absent or empty.
 func Init(dir string, log *slog.Logger) error {
@@ -168,13 +171,17 @@ func openWith(c Config, step func(string) error) (*Engine, error) {
 	}
 	e := &Engine{
 		Config: c, store: st, started: c.Now(), metrics: newMetrics(), step: step,
-		open: map[ref]*task{}, inFlight: map[wire.Digest]wire.Digest{}, slots: make(chan struct{}, maxPasses), healing: make(chan struct{}, maxHeals),
+		slots: make(chan struct{}, maxPasses), healing: make(chan struct{}, maxHeals),
+		wake: make(chan struct{}, 1), returned: make(chan struct{}, 1), lacking: make(chan struct{}, 1),
+		open: map[ref]*task{}, mending: map[ref]bool{}, inFlight: map[wire.Digest]wire.Digest{},
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	if err := e.resume(); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
 	e.wg.Go(e.sweep)
+	e.wg.Go(e.waker)
+	e.wg.Go(e.healer)
 	return e, nil
 }
 
@@ -209,27 +216,19 @@ func (e *Engine) at(name string) error {
 	return e.step(name)
 }
 
-// resume finds what was under way: every pending submission gets a pass, and
-// events that were not announced are announced again, byte for byte.
+// resume sees that every submission of the work list can be read, announces
+// the events that were not announced again, byte for byte, and has all
+// submissions tried that are not done.
 func (e *Engine) resume() error {
-	var pending []ref
-	err := e.store.view(func(r pebble.Reader) error {
-		return scan(r, []byte{rowPending}, func(key, _ []byte) (bool, error) {
-			s, err := readSubmission(r, key[1:])
-			if err != nil {
-				return false, err
-			}
-			pending = append(pending, s.ref())
-			return true, nil
-		})
+	err := e.eachPending(func(id []byte) error {
+		_, err := e.loadKey(id)
+		return err
 	})
 	if err != nil {
 		return err
 	}
 	e.announceAgain()
-	for _, r := range pending {
-		e.kick(r)
-	}
+	e.Nudge()
 	return nil
 }
 
@@ -248,9 +247,12 @@ func readSubmission(r pebble.Reader, id []byte) (*submission, error) {
 }
 
 // load returns the durable state of a submission.
-func (e *Engine) load(id ref) (s *submission, err error) {
+func (e *Engine) load(id ref) (*submission, error) { return e.loadKey(id.key()) }
+
+// loadKey is load of the submission whose key form is id.
+func (e *Engine) loadKey(id []byte) (s *submission, err error) {
 	err = e.store.view(func(r pebble.Reader) error {
-		s, err = readSubmission(r, id.key())
+		s, err = readSubmission(r, id)
 		return err
 	})
 	return s, err

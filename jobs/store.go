@@ -241,7 +241,12 @@ func getRow(r pebble.Reader, key []byte) (row []byte, ok bool, err error) {
 // scan calls fn with copies of the keys and rows that start with prefix, in
 // key order, until fn returns false.
 func scan(r pebble.Reader, prefix []byte, fn func(key, row []byte) (bool, error)) error {
-	it, err := r.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)})
+	return scanFrom(r, prefix, prefix, fn)
+}
+
+// scanFrom is scan from a key on.
+func scanFrom(r pebble.Reader, prefix, from []byte, fn func(key, row []byte) (bool, error)) error {
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: after(prefix)})
 	if err != nil {
 		return fmt.Errorf("jobs: scan %x: %w", prefix, err)
 	}

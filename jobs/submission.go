@@ -102,6 +102,18 @@ func (s *submission) copies() int {
 	return max(least, 0)
 }
 
+// spread counts what archives have said about the records and files: it grows
+// with every answer that is worth keeping.
+func (s *submission) spread() (n int) {
+	for i := range s.Parts {
+		n += len(s.Parts[i].Acks)
+	}
+	for i := range s.Files {
+		n += len(s.Files[i].Committed) + len(s.Files[i].Lost)
+	}
+	return n
+}
+
 func (s *submission) retryAt(now time.Time, delay time.Duration, code, kind, reason string) {
 	s.Attempts++
 	s.NextAttempt = wire.At(now.Add(delay))

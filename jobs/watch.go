@@ -16,8 +16,10 @@ import (
 func (e *Engine) Watch(ctx context.Context, w wire.Watch) error {
 	if w.SubmissionID != "" {
 		id := ref{w.TenantID, w.SubmissionID}
-		if _, err := e.current(id); err == nil || !fault.Is(err, fault.NotFound) {
-			e.kick(id)
+		if s, err := e.current(id); err == nil || !fault.Is(err, fault.NotFound) {
+			if err != nil || !s.ended() {
+				e.kick(id)
+			}
 			return err
 		}
 	}

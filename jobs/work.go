@@ -17,7 +17,7 @@ const (
 	safetyNet  = 2 * time.Second        // a watch that did not come by then is not waited for
 )
 
-// task is a submission that still needs work. One pass runs at a time.
+// task is a submission that has not ended. One pass runs at a time.
 type task struct {
 	state    *submission // newest state; exchanged, never changed, under Engine.mu; nil until read
 	running  bool
@@ -77,11 +77,15 @@ func (e *Engine) later(id ref, delay time.Duration) {
 
 // kick runs a pass over a submission soon. A kick during a pass makes it run
 // once more.
-func (e *Engine) kick(id ref) {
+func (e *Engine) kick(id ref) { e.start(id, func() {}) }
+
+// start is kick that calls done after the pass. It reports false, and does not
+// call done, if a pass is running or the engine closes.
+func (e *Engine) start(id ref, done func()) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
-		return
+		return false
 	}
 	t := e.open[id]
 	if t == nil {
@@ -91,24 +95,14 @@ func (e *Engine) kick(id ref) {
 	t.stop()
 	if t.running {
 		t.again = true
-		return
+		return false
 	}
 	t.running = true
-	e.wg.Go(func() { e.run(id, t) })
-}
-
-// Nudge tries every open submission again, soon. It is called when archives
-// come back.
-func (e *Engine) Nudge() {
-	e.mu.Lock()
-	ids := make([]ref, 0, len(e.open))
-	for id := range e.open {
-		ids = append(ids, id)
-	}
-	e.mu.Unlock()
-	for _, id := range ids {
-		e.kick(id)
-	}
+	e.wg.Go(func() {
+		defer done()
+		e.run(id, t)
+	})
+	return true
 }
 
 // run makes passes until none is asked for, and plans the next.
@@ -135,7 +129,8 @@ func (e *Engine) run(id ref, t *task) {
 }
 
 // pass does the next thing that a submission needs. It returns when to come
-// back, or done when nothing is left to do.
+// back, or done when it has ended. Copies that are still missing then are the
+// healer's.
 func (e *Engine) pass(ctx context.Context, id ref, t *task) (delay time.Duration, done bool) {
 	s, err := e.current(id)
 	if fault.Is(err, fault.NotFound) {
@@ -145,17 +140,15 @@ func (e *Engine) pass(ctx context.Context, id ref, t *task) (delay time.Duration
 		e.Log.ErrorContext(ctx, "a submission can not be read", "submission", id.submission, "err", err)
 		return lastRetry, false
 	}
-	slots := e.slots
 	if s.ended() {
-		slots = e.healing
+		e.healSoon(s)
+		return 0, true
 	}
-	select {
-	case slots <- struct{}{}:
-	case <-ctx.Done():
+	if !e.take(e.slots) {
 		return 0, false
 	}
 	delay, err = e.advance(ctx, s)
-	<-slots
+	<-e.slots
 	switch {
 	case errors.Is(err, errCrash):
 		return 0, true
@@ -164,18 +157,16 @@ func (e *Engine) pass(ctx context.Context, id ref, t *task) (delay time.Duration
 	case ctx.Err() == nil:
 		delay = e.failed(ctx, s, t, err)
 	}
-	return delay, s.idle()
+	if s.ended() {
+		e.healSoon(s)
+	}
+	return delay, s.ended()
 }
 
 // advance moves a submission one step on and publishes its new state. It
 // returns how long nothing needs to be done.
 func (e *Engine) advance(ctx context.Context, s *submission) (time.Duration, error) {
-	switch {
-	case s.idle():
-		return 0, nil
-	case s.ended():
-		return 0, e.heal(ctx, s)
-	case s.Stored:
+	if s.Stored {
 		return 0, e.settle(ctx, s)
 	}
 	if err := e.deliver(ctx, s); err != nil {

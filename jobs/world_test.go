@@ -149,17 +149,23 @@ func (w *world) ended(tenant wire.TenantID, a wire.Accepted) wire.Job {
 // settled waits until the engine has nothing left to do.
 func (w *world) settled() {
 	w.t.Helper()
+	w.left(0)
+}
+
+// left waits until n submissions are left to work on.
+func (w *world) left(want int) {
+	w.t.Helper()
 	deadline := time.Now().Add(time.Minute)
 	for {
 		n, err := w.engine.Pending()
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		if n == 0 {
+		if n == want {
 			return
 		}
 		if time.Now().After(deadline) {
-			w.t.Fatalf("%d submissions are still not done", n)
+			w.t.Fatalf("%d submissions are still not done, want %d", n, want)
 		}
 		time.Sleep(time.Millisecond) // polls the store; nothing is timed by it
 	}
@@ -270,8 +276,9 @@ type node struct {
 	files   map[wire.BlobCommit][]byte
 	records []wire.Record
 	puts    map[wire.PutID]wire.RecordID
-	refuse  error // every put gets it
+	refuse  error // every put and copy gets it
 
+	refusePut    error         // every put of a record gets it
 	refuseCommit error         // every commit of an upload gets it
 	hold         chan struct{} // copies of files to it wait until it is closed; nil: they do not
 
@@ -389,8 +396,8 @@ func (a *archives) Put(_ context.Context, id wire.ArchiveID, p wire.Put) (wire.P
 		return wire.PutAck{}, err
 	}
 	defer unlock()
-	if n.refuse != nil {
-		return wire.PutAck{}, n.refuse
+	if err := cmpErr(n.refuse, n.refusePut); err != nil {
+		return wire.PutAck{}, err
 	}
 	if err := p.Record.Check(); err != nil {
 		a.t.Errorf("a put that no archive would take: %v", err)
