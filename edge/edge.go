@@ -45,9 +45,10 @@ type Jobs interface {
 	// Accept takes a request and owns its uploads from then on: it commits them
 	// or aborts them. When it returns without error the submission is durable.
 	Accept(ctx context.Context, c jobs.Caller, req *splitter.Request) (wire.Accepted, error)
-	// Wait returns nil once the submission has ended, however it ended, also
-	// when that was before the call; else the error of ctx.
-	Wait(ctx context.Context, tenant wire.TenantID, submission wire.SubmissionID) error
+	// Wait returns without error once the submission has ended, however it
+	// ended, also when that was before the call; else the error of ctx. What it
+	// returns goes into the view of the job that is asked for next.
+	Wait(ctx context.Context, tenant wire.TenantID, submission wire.SubmissionID) (jobs.Ended, error)
 	// Job returns a job as the tenant may see it. For a tenant without a
 	// submission of the digest it has no submission id.
 	Job(ctx context.Context, tenant wire.TenantID, id wire.JobID, v jobs.View) (wire.Job, error)

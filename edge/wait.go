@@ -34,7 +34,8 @@ func (s *Server) await(x *exchange, id wire.JobID, v jobs.View, until time.Time)
 	if !until.After(time.Now()) {
 		return wire.Job{}, false, nil
 	}
-	outcome, err := s.waitFor(x, v.SubmissionID, until)
+	var outcome string
+	v.Ended, outcome, err = s.waitFor(x, v.SubmissionID, until)
 	if outcome == waitEnded {
 		ctx, stop := context.WithDeadline(x.r.Context(), until.Add(assembleTime))
 		defer stop()
@@ -49,16 +50,16 @@ func (s *Server) await(x *exchange, id wire.JobID, v jobs.View, until time.Time)
 
 // waitFor waits for the end of a submission. The time that passes and the
 // server's end are not errors.
-func (s *Server) waitFor(x *exchange, id wire.SubmissionID, until time.Time) (outcome string, err error) {
+func (s *Server) waitFor(x *exchange, id wire.SubmissionID, until time.Time) (end jobs.Ended, outcome string, err error) {
 	ctx, stop := context.WithDeadline(x.r.Context(), until)
 	defer stop()
 	defer context.AfterFunc(s.running, stop)()
-	err = s.Jobs.Wait(ctx, x.tenant(), id)
+	end, err = s.Jobs.Wait(ctx, x.tenant(), id)
 	outcome = outcomeOf(err, x.r.Context(), s.running)
 	if outcome == waitPassed || outcome == waitDrained {
 		err = nil
 	}
-	return outcome, err
+	return end, outcome, err
 }
 
 // outcomeOf says how a wait ended by its error, the client's context and the

@@ -275,7 +275,7 @@ func (f *fakeJobs) Accept(ctx context.Context, c jobs.Caller, req *splitter.Requ
 	}, nil
 }
 
-func (f *fakeJobs) Wait(ctx context.Context, tenant wire.TenantID, id wire.SubmissionID) error {
+func (f *fakeJobs) Wait(ctx context.Context, tenant wire.TenantID, id wire.SubmissionID) (jobs.Ended, error) {
 	f.mu.Lock()
 	end := f.ends[id]
 	f.waits++
@@ -286,18 +286,18 @@ func (f *fakeJobs) Wait(ctx context.Context, tenant wire.TenantID, id wire.Submi
 		f.mu.Unlock()
 	}()
 	if end == nil {
-		return fault.New(fault.NotFound, "SUBMISSION_NOT_FOUND", "there is no such submission")
+		return jobs.Ended{}, fault.New(fault.NotFound, "SUBMISSION_NOT_FOUND", "there is no such submission")
 	}
 	select {
 	case <-end:
-		return nil
+		return jobs.Ended{}, nil
 	default:
 	}
 	select {
 	case <-end:
-		return nil
+		return jobs.Ended{}, nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return jobs.Ended{}, ctx.Err()
 	}
 }
 

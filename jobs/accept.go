@@ -389,7 +389,7 @@ func (e *Engine) join(ctx context.Context, s *submission, includeAttached bool) 
 // returns its state. Files that are not stored by then are an error; metadata
 // goes on as pending.
 func (e *Engine) awaitStored(ctx context.Context, id ref) (*submission, error) {
-	changed, stop := e.hub.subscribe(id)
+	waiter, stop := e.hub.subscribe(id)
 	defer stop()
 	timeout := time.NewTimer(e.PutWait)
 	defer timeout.Stop()
@@ -406,7 +406,7 @@ func (e *Engine) awaitStored(ctx context.Context, id ref) (*submission, error) {
 			return s, nil
 		}
 		select {
-		case <-changed:
+		case <-waiter.changed:
 		case <-timeout.C:
 			waiting = false
 		case <-ctx.Done():

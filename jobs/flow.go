@@ -89,7 +89,9 @@ func (e *Engine) settle(ctx context.Context, s *submission) error {
 		return err
 	}
 	var found receipts.Gathered
+	var waiters []*waiter  // whose requests are older than the question to the archives
 	if s.IncludeAttached { // (2)
+		waiters = e.hub.present(s.ref())
 		if found, err = e.Gatherer.Gather(ctx, s.Digest, s.Tenant, nil); err != nil {
 			return err
 		}
@@ -103,6 +105,7 @@ func (e *Engine) settle(ctx context.Context, s *submission) error {
 	if err := e.at("settle.committed"); err != nil {
 		return err
 	}
+	e.hub.hand(waiters, &found)
 	e.publish(s)
 	e.announce(eventKey(s.ref(), 0)) // (4)
 	return nil

@@ -300,13 +300,13 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	if err := w.engine.Wait(ctx, alice, a.SubmissionID); !errors.Is(err, context.Canceled) {
+	if _, err := w.engine.Wait(ctx, alice, a.SubmissionID); !errors.Is(err, context.Canceled) {
 		t.Errorf("a wait whose client left: %v", err)
 	}
-	if err := w.engine.Wait(t.Context(), alice, wire.NewSubmissionID()); !fault.Is(err, fault.NotFound) {
+	if _, err := w.engine.Wait(t.Context(), alice, wire.NewSubmissionID()); !fault.Is(err, fault.NotFound) {
 		t.Errorf("a wait for nothing: %v", err)
 	}
-	if err := w.engine.Wait(t.Context(), bob, a.SubmissionID); !fault.Is(err, fault.NotFound) {
+	if _, err := w.engine.Wait(t.Context(), bob, a.SubmissionID); !fault.Is(err, fault.NotFound) {
 		t.Errorf("a wait for another tenant's: %v", err)
 	}
 }

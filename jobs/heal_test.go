@@ -38,7 +38,7 @@ func (w *world) shortOf(n int) {
 			for i := c; i < n; i += 16 {
 				a, err := w.submit(w.t.Context(), Caller{TenantID: alice}, hashBody(digestOf("document"), metadata(fmt.Sprint(i))))
 				if err == nil {
-					err = w.engine.Wait(w.t.Context(), alice, a.SubmissionID)
+					_, err = w.engine.Wait(w.t.Context(), alice, a.SubmissionID)
 				}
 				if err != nil {
 					w.t.Error(err)

@@ -64,10 +64,11 @@ func (d Door) maxWait() time.Duration {
 func (d Door) await(ctx context.Context, req *splitter.Request, a wire.Accepted, wait time.Duration) (wire.Job, error) {
 	waiting, stop := context.WithTimeout(ctx, wait)
 	defer stop()
-	if err := d.Engine.Wait(waiting, req.TenantID, a.SubmissionID); err != nil {
+	ended, err := d.Engine.Wait(waiting, req.TenantID, a.SubmissionID)
+	if err != nil {
 		return wire.Job{}, err
 	}
-	return d.Engine.Job(ctx, req.TenantID, a.JobID, View{SubmissionID: a.SubmissionID, IncludeAttached: &req.IncludeAttached})
+	return d.Engine.Job(ctx, req.TenantID, a.JobID, View{SubmissionID: a.SubmissionID, IncludeAttached: &req.IncludeAttached, Ended: ended})
 }
 
 // lookup is the body of a lookup: a digest, or a job.

@@ -16,25 +16,38 @@ import (
 type View struct {
 	SubmissionID    wire.SubmissionID // empty: the caller's newest submission of the digest
 	IncludeAttached *bool             // nil: as the submission asked
+	Ended           Ended             // of a Wait that has just returned: spares asking the archives again
 }
 
-// Wait returns nil once the submission has ended, and the error of ctx if that
-// passes first. It can not miss the end: it subscribes before it looks.
-func (e *Engine) Wait(ctx context.Context, tenant wire.TenantID, id wire.SubmissionID) error {
+// Ended is how a submission ended, for those who waited for it. The zero value
+// knows nothing.
+type Ended struct {
+	id    ref
+	found *receipts.Gathered // what the archives said, for id's tenant; nil: not known
+}
+
+// Wait returns without error once the submission has ended, and the error of
+// ctx if that passes first. It can not miss the end: it subscribes before it
+// looks. Who waits from before the archives are asked for the submission has
+// their answer in Ended, which is as new as his request.
+func (e *Engine) Wait(ctx context.Context, tenant wire.TenantID, id wire.SubmissionID) (Ended, error) {
 	r := ref{tenant, id}
-	changed, stop := e.hub.subscribe(r)
+	waiter, stop := e.hub.subscribe(r)
 	defer stop()
 	for {
 		s, err := e.current(r)
-		if err != nil || s.ended() {
-			return err
+		if err != nil {
+			return Ended{}, err
+		}
+		if s.ended() {
+			return Ended{r, e.hub.handed(waiter)}, nil
 		}
 		select {
-		case <-changed:
+		case <-waiter.changed:
 		case <-ctx.Done():
-			return ctx.Err()
+			return Ended{}, ctx.Err()
 		case <-e.ctx.Done():
-			return errClosed
+			return Ended{}, errClosed
 		}
 	}
 }
@@ -63,7 +76,7 @@ func (e *Engine) Job(ctx context.Context, tenant wire.TenantID, id wire.JobID, v
 	if v.IncludeAttached != nil {
 		include = *v.IncludeAttached
 	}
-	found, err := e.gatherIf(ctx, include, digest, tenant, nil)
+	found, err := e.foundFor(ctx, s, include, v.Ended)
 	if err != nil {
 		return wire.Job{}, err
 	}
@@ -196,6 +209,15 @@ func (e *Engine) gatherIf(ctx context.Context, include bool, d wire.Digest, tena
 		return receipts.Gathered{}, nil
 	}
 	return e.Gatherer.Gather(ctx, d, tenant, kinds)
+}
+
+// foundFor returns what the archives say of a submission's digest: what they
+// said when it ended, if its caller waited for that.
+func (e *Engine) foundFor(ctx context.Context, s *submission, include bool, ended Ended) (receipts.Gathered, error) {
+	if include && ended.found != nil && ended.id == s.ref() {
+		return *ended.found, nil
+	}
+	return e.gatherIf(ctx, include, s.Digest, s.Tenant, nil)
 }
 
 // completed is the view of an ended submission, private metadata closed.

@@ -81,7 +81,10 @@ func TestMetadataWithoutArchivesDoesNotWait(t *testing.T) {
 // Every wait ends with its caller, and with the engine.
 func TestWaitsEndWithCallerAndEngine(t *testing.T) {
 	waits := map[string]func(*Engine, context.Context, ref) error{
-		"wait": func(e *Engine, ctx context.Context, id ref) error { return e.Wait(ctx, id.tenant, id.submission) },
+		"wait": func(e *Engine, ctx context.Context, id ref) error {
+			_, err := e.Wait(ctx, id.tenant, id.submission)
+			return err
+		},
 		"stored": func(e *Engine, ctx context.Context, id ref) error {
 			_, err := e.awaitStored(ctx, id)
 			return err

@@ -136,7 +136,7 @@ func (w *world) ended(tenant wire.TenantID, a wire.Accepted) wire.Job {
 	w.t.Helper()
 	ctx, stop := context.WithTimeout(w.t.Context(), time.Minute)
 	defer stop()
-	if err := w.engine.Wait(ctx, tenant, a.SubmissionID); err != nil {
+	if _, err := w.engine.Wait(ctx, tenant, a.SubmissionID); err != nil {
 		w.t.Fatal(err)
 	}
 	job, err := w.engine.Job(ctx, tenant, a.JobID, View{SubmissionID: a.SubmissionID})
