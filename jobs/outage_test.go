@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -104,6 +105,57 @@ func TestNextArchiveTakesThePlaceOfOneThatFails(t *testing.T) {
 		if n := w.archives.copies(a.Parts[0].RecordID); n != 2 {
 			t.Errorf("%v at the first of three archives: %d copies", refusal, n)
 		}
+	}
+}
+
+// Law 11: what an archive or the chain says against an accepted submission does
+// not blame its sender, nor is it shown.
+func TestLaw11RefusalAfterAcceptIsNotTheSendersFault(t *testing.T) {
+	for _, kind := range []fault.Kind{fault.Invalid, fault.Denied, fault.NotFound, fault.Conflict, fault.Internal} {
+		refusal := fault.New(kind, "SECRET_CODE", "archive-a: words for an operator").InField("record")
+		for name, refuse := range map[string]func(*world){
+			"put":    func(w *world) { w.archives.all(func(n *node) { n.refuse = refusal }) },
+			"commit": func(w *world) { w.archives.all(func(n *node) { n.refuseCommit = refusal }) },
+			"chain":  func(w *world) { w.ledger.setDown(refusal) },
+		} {
+			t.Run(kind.String()+"/"+name, func(t *testing.T) {
+				w := newWorld(t, 2, func(c *Config) { c.PutWait = 100 * time.Millisecond })
+				refuse(w)
+				fields := metadata("1")
+				if name == "commit" {
+					fields = fileField("file")
+				}
+				c := Caller{TenantID: alice, SubmissionID: wire.NewSubmissionID()}
+				if _, err := w.submit(t.Context(), c, hashBody(digestOf("document"), fields)); err != nil && !fault.Is(err, fault.Transient) {
+					t.Fatal(err)
+				}
+				s := w.reasoned(ref{alice, c.SubmissionID})
+				job := w.engine.unfinished(s)
+				blames := job.ReasonKind != "internal" && job.ReasonKind != "transient"
+				if blames || strings.Contains(job.Reason, "operator") {
+					t.Errorf("the job says %s: %q", job.ReasonKind, job.Reason)
+				}
+			})
+		}
+	}
+}
+
+// reasoned waits until a submission says why it waits or failed.
+func (w *world) reasoned(id ref) *submission {
+	w.t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for {
+		s, err := w.engine.current(id)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if s.Reason != "" {
+			return s
+		}
+		if time.Now().After(deadline) {
+			w.t.Fatal("the submission never says why it waits")
+		}
+		time.Sleep(time.Millisecond) // polls; nothing is timed by it
 	}
 }
 

@@ -208,7 +208,8 @@ func (e *Engine) publish(s *submission) {
 func (e *Engine) failed(ctx context.Context, s *submission, t *task, err error) time.Duration {
 	t.failures++
 	delay := max(backoff(t.failures), fault.RetryAfter(err))
-	s.retryAt(e.Now(), delay, fault.CodeOf(err), fault.KindOf(err).String(), reason(err))
+	kind, text := reason(err)
+	s.retryAt(e.Now(), delay, fault.CodeOf(err), kind.String(), text)
 	e.metrics.retries.Inc()
 	if t.failures&(t.failures-1) == 0 { // 1, 2, 4, 8, ...
 		e.Log.WarnContext(ctx, "a submission is tried again", "submission", s.ID, "attempt", t.failures, "in", delay, "err", err)
@@ -217,14 +218,20 @@ func (e *Engine) failed(ctx context.Context, s *submission, t *task, err error) 
 	return delay
 }
 
-// reason is what a tenant is told about a failed attempt.
-func reason(err error) string {
-	switch fault.KindOf(err) {
-	case fault.Internal, fault.Corrupt:
-		return "an internal error; it is tried again"
+// reason is what a tenant is told about a failed attempt. What was accepted is
+// no longer its sender's fault: an archive or a chain that refuses it is
+// something for an operator, and the log has its words.
+func reason(err error) (fault.Kind, string) {
+	switch kind := fault.KindOf(err); kind {
+	case fault.Transient:
+		return kind, err.Error()
+	case fault.Corrupt:
+		return kind, neutral
 	}
-	return err.Error()
+	return fault.Internal, neutral
 }
+
+const neutral = "an internal error; it is tried again"
 
 // backoff is the delay before attempt n+1, with up to a fifth of jitter.
 func backoff(n int) time.Duration {
