@@ -24,7 +24,7 @@ const (
 // draft is a submission before step 3.
 type draft struct {
 	submission
-	puts    [][]byte    // the bytes of every Put, in the order of parts
+	puts    [][]byte    // the bytes of every Put, in the order of parts; its roster version is set when it is sent
 	content wire.Digest // keyed digest of the request's content
 	entered bool        // the idempotency key is marked as in flight by this request
 }
@@ -78,7 +78,7 @@ func (e *Engine) splitInto(ctx context.Context, d *draft, req *splitter.Request)
 	if err != nil {
 		return fmt.Errorf("jobs: split: %w", err)
 	}
-	version, files := e.Archives.Version(), 0
+	files := 0
 	for i := range records {
 		r := records[i]
 		p := part{Kind: r.Kind, RecordID: r.ID(), Size: int64(len(r.Body)), SHA256: r.BodySHA256()}
@@ -86,7 +86,7 @@ func (e *Engine) splitInto(ctx context.Context, d *draft, req *splitter.Request)
 			files++
 			p.File, p.Name, p.Size, p.SHA256 = files, r.File.Name, r.File.Size, r.File.SHA256
 		}
-		bytes, err := wire.Encode(wire.Put{PutID: wire.NewPutID(), RosterVersion: version, Record: r})
+		bytes, err := wire.Encode(wire.Put{PutID: wire.NewPutID(), Record: r})
 		if err != nil {
 			return fmt.Errorf("jobs: encode put: %w", err)
 		}

@@ -225,7 +225,10 @@ func (e *Engine) putAll(ctx context.Context, s *submission, puts map[int]wire.Pu
 	return failure
 }
 
-// putOne puts one record at one archive and checks the answer.
+// putOne puts one record at one archive and checks the answer. The record and
+// its putId are as they were stored, however late; the roster version is that
+// of the sender at this moment, for an archive refuses one from before it was
+// enrolled.
 func (e *Engine) putOne(ctx context.Context, free chan struct{}, id wire.ArchiveID, p wire.Put) error {
 	select {
 	case free <- struct{}{}:
@@ -235,6 +238,7 @@ func (e *Engine) putOne(ctx context.Context, free chan struct{}, id wire.Archive
 	defer func() { <-free }()
 	ctx, stop := context.WithTimeout(ctx, putTimeout)
 	defer stop()
+	p.RosterVersion = e.Archives.Version()
 	ack, err := e.Archives.Put(ctx, id, p)
 	if err != nil {
 		e.metrics.putFailures.Inc()

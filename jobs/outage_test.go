@@ -38,7 +38,7 @@ func TestSecondCopyAppearsWhenAnArchiveReturns(t *testing.T) {
 			t.Errorf("%d copies with one archive", n)
 		}
 	}
-	w.archives.set("archive-c", func(n *node) { n.up = true })
+	w.archives.set("archive-c", func(n *node) { n.up = true; w.archives.version++ })
 	w.engine.Nudge()
 	w.settled()
 	for _, p := range a.Parts {

@@ -54,6 +54,7 @@ type slow struct{ Archives }
 
 func (slow) Rank([32]byte) []wire.ArchiveID { return []wire.ArchiveID{"a", "b"} }
 func (slow) Enrolled() []wire.ArchiveID     { return []wire.ArchiveID{"a", "b"} }
+func (slow) Version() uint64                { return 1 }
 
 func (slow) Put(ctx context.Context, _ wire.ArchiveID, p wire.Put) (wire.PutAck, error) {
 	select {

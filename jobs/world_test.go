@@ -345,7 +345,11 @@ func (a *archives) Enrolled() []wire.ArchiveID {
 	return ids
 }
 
-func (a *archives) Version() uint64 { return a.version }
+func (a *archives) Version() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.version
+}
 
 func (a *archives) Rank(key [32]byte) []wire.ArchiveID {
 	ids := a.Enrolled()
@@ -396,6 +400,9 @@ func (a *archives) Put(_ context.Context, id wire.ArchiveID, p wire.Put) (wire.P
 		return wire.PutAck{}, err
 	}
 	defer unlock()
+	if p.RosterVersion != a.version {
+		a.t.Errorf("a put by roster version %d came at version %d", p.RosterVersion, a.version)
+	}
 	if err := cmpErr(n.refuse, n.refusePut); err != nil {
 		return wire.PutAck{}, err
 	}
