@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/verae/archive/bus"
@@ -188,12 +187,9 @@ const maxWatches = 256
 
 // startDoors opens the entrances on the bus: the poller's, and middleware's.
 func (a *aggregator) startDoors() error {
-	var watching sync.WaitGroup
-	slots := make(chan struct{}, maxWatches)
+	watches := newIntake(maxWatches)
 	stop, err := a.conn.SubscribeWatch(func(w wire.Watch) {
-		slots <- struct{}{}
-		watching.Go(func() {
-			defer func() { <-slots }()
+		watches.run(func() {
 			if err := a.engine.Watch(a.asked, w); err != nil && !fault.Is(err, fault.Transient) {
 				a.log.Warn("a watch was refused", "job", w.JobID, "err", err)
 			}
@@ -202,7 +198,7 @@ func (a *aggregator) startDoors() error {
 	if err != nil {
 		return err
 	}
-	if err := a.stack.Push("poller", busLimit, func(context.Context) error { stop(); watching.Wait(); return nil }); err != nil {
+	if err := a.stack.Push("poller", busLimit, func(context.Context) error { stop(); watches.stop(); return nil }); err != nil {
 		return err
 	}
 	door := jobs.Door{Engine: a.engine, Limits: a.limits(), Uploader: a.client, MaxWait: time.Duration(a.WaitJob) * time.Millisecond}
