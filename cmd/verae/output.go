@@ -45,7 +45,7 @@ func (s *session) job(name string, job *wire.Job) {
 			if job.AlreadySealed != nil && *job.AlreadySealed {
 				again = " (was sealed before)"
 			}
-			s.line("  sealed  ", r.Timestamp, fmt.Sprintf("block %d leaf %d of %s%s", *r.BlockIndex, *r.LeafIndex, r.Chain, again))
+			s.line("  sealed  ", r.Timestamp, sealPlace(&r)+again)
 		case wire.ReceiptMetadataAttach:
 			s.line("  metadata", r.AttachedAt, "on "+archiveList(r.ArchiveIDs), metadataText(r))
 		default:
@@ -58,6 +58,21 @@ func (s *session) job(name string, job *wire.Job) {
 	if job.ArchivesQueried {
 		s.line("  archives", archiveStates(job))
 	}
+}
+
+// sealPlace says where on its chain a seal is, as far as the server told.
+func sealPlace(r *wire.Receipt) string {
+	var text []string
+	if r.BlockIndex != nil {
+		text = append(text, fmt.Sprintf("block %d", *r.BlockIndex))
+	}
+	if r.LeafIndex != nil {
+		text = append(text, fmt.Sprintf("leaf %d", *r.LeafIndex))
+	}
+	if r.Chain != "" {
+		text = append(text, "of "+r.Chain)
+	}
+	return strings.Join(text, " ")
 }
 
 func archiveList(ids []wire.ArchiveID) string {
