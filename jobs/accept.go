@@ -35,7 +35,7 @@ func (e *Engine) draft(ctx context.Context, c Caller, req *splitter.Request) (*d
 	if err := supported(req); err != nil {
 		return nil, err
 	}
-	now := e.Now()
+	now := e.cfg.Now()
 	d := &draft{submission: submission{
 		ID: c.SubmissionID, Tenant: c.TenantID, Digest: req.Subject, HashedFrom: req.HashedFrom,
 		Placement: req.Placement, AttachedAt: wire.At(now), IncludeAttached: req.IncludeAttached, Status: wire.StatusPending,
@@ -72,7 +72,7 @@ func supported(req *splitter.Request) error {
 // splitInto adds the records of the request to the draft.
 func (e *Engine) splitInto(ctx context.Context, d *draft, req *splitter.Request) error {
 	seal := func(n int, kind wire.Kind, plaintext []byte) ([]byte, error) {
-		return e.Vault.Seal(ctx, vault.Context{TenantID: d.Tenant, SHA256: d.Digest, Kind: kind, SubmissionID: d.ID, Part: n}, plaintext)
+		return e.cfg.Vault.Seal(ctx, vault.Context{TenantID: d.Tenant, SHA256: d.Digest, Kind: kind, SubmissionID: d.ID, Part: n}, plaintext)
 	}
 	records, err := splitter.Split(req, splitter.Stamp{SubmissionID: d.ID, TenantID: d.Tenant, AttachedAt: d.AttachedAt}, seal)
 	if err != nil {
@@ -102,18 +102,18 @@ func (e *Engine) splitInto(ctx context.Context, d *draft, req *splitter.Request)
 // hash alone is never recognised by its content: it makes no record, so a
 // second one is harmless and its sender wants a submission of his own.
 func (e *Engine) identify(d *draft, c Caller, req *splitter.Request) error {
-	mac, err := e.Vault.MAC(d.Tenant, purposeFingerprint, req.Canonical())
+	mac, err := e.cfg.Vault.MAC(d.Tenant, purposeFingerprint, req.Canonical())
 	if err != nil {
 		return fmt.Errorf("jobs: fingerprint: %w", err)
 	}
 	d.content = mac
-	if len(d.Parts) > 0 && e.ResubmitWindow > 0 {
+	if len(d.Parts) > 0 && e.cfg.ResubmitWindow > 0 {
 		d.Fingerprint = d.content
 	}
 	if c.IdempotencyKey == "" {
 		return nil
 	}
-	if mac, err = e.Vault.MAC(d.Tenant, purposeIdempotency, []byte(c.IdempotencyKey)); err != nil {
+	if mac, err = e.cfg.Vault.MAC(d.Tenant, purposeIdempotency, []byte(c.IdempotencyKey)); err != nil {
 		return fmt.Errorf("jobs: idempotency key: %w", err)
 	}
 	d.Idempotency = mac
@@ -123,12 +123,12 @@ func (e *Engine) identify(d *draft, c Caller, req *splitter.Request) error {
 // askChain asks what the chain knows of a digest, for at most LookupWait. asked
 // is false when the chain could not say.
 func (e *Engine) askChain(ctx context.Context, d wire.Digest) (seal *chain.Seal, asked bool) {
-	ctx, stop := context.WithTimeout(ctx, e.LookupWait)
+	ctx, stop := context.WithTimeout(ctx, e.cfg.LookupWait)
 	defer stop()
-	s, found, err := e.Ledger.Lookup(ctx, d)
+	s, found, err := e.cfg.Ledger.Lookup(ctx, d)
 	switch {
 	case err != nil:
-		e.Log.WarnContext(ctx, "the chain could not be asked; the job's id is settled later", "sha256", d, "err", err)
+		e.cfg.Log.WarnContext(ctx, "the chain could not be asked; the job's id is settled later", "sha256", d, "err", err)
 		return nil, false
 	case !found:
 		return nil, true
@@ -194,7 +194,7 @@ func (e *Engine) keep(ctx context.Context, d *draft, known *chain.Seal) (s *subm
 func (e *Engine) recognise(t *tx, d *draft) (*submission, error) {
 	idem, fp := idempotencyKey(d), fingerprintKey(d)
 	if !d.Idempotency.IsZero() {
-		row, err := getSeen(t, idem, e.Now().Add(-e.IdempotencyTTL))
+		row, err := getSeen(t, idem, e.cfg.Now().Add(-e.cfg.IdempotencyTTL))
 		if err != nil {
 			return nil, err
 		}
@@ -209,7 +209,7 @@ func (e *Engine) recognise(t *tx, d *draft) (*submission, error) {
 	if d.Fingerprint.IsZero() {
 		return nil, nil
 	}
-	row, err := getSeen(t, fp, e.Now().Add(-e.ResubmitWindow))
+	row, err := getSeen(t, fp, e.cfg.Now().Add(-e.cfg.ResubmitWindow))
 	if err != nil {
 		return nil, err
 	}
@@ -217,7 +217,7 @@ func (e *Engine) recognise(t *tx, d *draft) (*submission, error) {
 	if err != nil || first == nil || d.Idempotency.IsZero() {
 		return first, err
 	}
-	return first, e.writeSeen(t, idem, d, first.ID, e.IdempotencyTTL) // the new key names the first submission too
+	return first, e.writeSeen(t, idem, d, first.ID, e.cfg.IdempotencyTTL) // the new key names the first submission too
 }
 
 // joinable returns the submission that a row names, or nil. One that failed is
@@ -263,12 +263,12 @@ func (e *Engine) write(t *tx, d *draft, known *chain.Seal) error {
 	t.set(rowKey(rowByDigest, tenantTag(d.Tenant), d.Digest[:], uuidBytes(string(d.ID))), nil)
 	t.set(rowKey(rowPending, id), nil)
 	if !d.Fingerprint.IsZero() {
-		if err := e.writeSeen(t, fingerprintKey(d), d, d.ID, e.ResubmitWindow); err != nil {
+		if err := e.writeSeen(t, fingerprintKey(d), d, d.ID, e.cfg.ResubmitWindow); err != nil {
 			return err
 		}
 	}
 	if !d.Idempotency.IsZero() {
-		if err := e.writeSeen(t, idempotencyKey(d), d, d.ID, e.IdempotencyTTL); err != nil {
+		if err := e.writeSeen(t, idempotencyKey(d), d, d.ID, e.cfg.IdempotencyTTL); err != nil {
 			return err
 		}
 	}
@@ -276,7 +276,7 @@ func (e *Engine) write(t *tx, d *draft, known *chain.Seal) error {
 }
 
 func (e *Engine) writeSeen(t *tx, key []byte, d *draft, id wire.SubmissionID, keep time.Duration) error {
-	now := e.Now()
+	now := e.cfg.Now()
 	row, err := encodeRow(seen{Tenant: d.Tenant, Submission: id, Content: d.content, At: now.Unix()})
 	if err != nil {
 		return err
@@ -391,7 +391,7 @@ func (e *Engine) join(ctx context.Context, s *submission, includeAttached bool) 
 func (e *Engine) awaitStored(ctx context.Context, id ref) (*submission, error) {
 	waiter, stop := e.hub.subscribe(id)
 	defer stop()
-	timeout := time.NewTimer(e.PutWait)
+	timeout := time.NewTimer(e.cfg.PutWait)
 	defer timeout.Stop()
 	for waiting := true; waiting; {
 		s, err := e.current(id)

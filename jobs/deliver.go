@@ -35,19 +35,19 @@ func (e *Engine) deliver(ctx context.Context, s *submission) error {
 			return err
 		}
 	}
-	err := e.place(ctx, s, e.PutMinCopies)
-	s.Stored = s.copies() >= e.PutMinCopies
+	err := e.place(ctx, s, e.cfg.PutMinCopies)
+	s.Stored = s.copies() >= e.cfg.PutMinCopies
 	s.Copied = s.copies() >= e.target()
 	if s.Stored {
 		s.cleared()
 		return nil
 	}
-	return errors.Join(cmpErr(err, shortage(len(e.Archives.Rank(s.Placement)), e.PutMinCopies)), e.sealEarly(ctx, s))
+	return errors.Join(cmpErr(err, shortage(len(e.cfg.Archives.Rank(s.Placement)), e.cfg.PutMinCopies)), e.sealEarly(ctx, s))
 }
 
 // target is how many copies a record shall have.
 func (e *Engine) target() int {
-	return max(e.PutMinCopies, min(e.PutCopies, len(e.Archives.Enrolled())))
+	return max(e.cfg.PutMinCopies, min(e.cfg.PutCopies, len(e.cfg.Archives.Enrolled())))
 }
 
 func shortage(have, need int) error {
@@ -59,7 +59,7 @@ func shortage(have, need int) error {
 // archive knows any more ends the submission.
 func (e *Engine) commitUploads(ctx context.Context, s *submission) error {
 	for i := range s.Files {
-		e.commitUpload(ctx, &s.Files[i], e.PutMinCopies)
+		e.commitUpload(ctx, &s.Files[i], e.cfg.PutMinCopies)
 		if len(s.Files[i].Committed) > 0 {
 			continue
 		}
@@ -81,8 +81,8 @@ func (e *Engine) uploadsExpired(s *submission, f *file) bool {
 	if at, ok := s.AttachedAt.Instant(); ok && at.After(since) {
 		since = at
 	}
-	here := e.Archives.Rank(s.Placement)
-	return e.Now().Sub(since) > e.UploadIdle && !slices.ContainsFunc(f.undecided(), func(id wire.ArchiveID) bool {
+	here := e.cfg.Archives.Rank(s.Placement)
+	return e.cfg.Now().Sub(since) > e.cfg.UploadIdle && !slices.ContainsFunc(f.undecided(), func(id wire.ArchiveID) bool {
 		return slices.Contains(here, id)
 	})
 }
@@ -97,7 +97,7 @@ func (e *Engine) commitUpload(ctx context.Context, f *file, enough int) {
 	var wg sync.WaitGroup
 	for _, id := range f.undecided() {
 		wg.Go(func() {
-			err := e.Archives.CommitUpload(ctx, id, f.UploadID, f.commit())
+			err := e.cfg.Archives.CommitUpload(ctx, id, f.UploadID, f.commit())
 			mu.Lock()
 			defer mu.Unlock()
 			switch fault.KindOf(err) {
@@ -238,8 +238,8 @@ func (e *Engine) putOne(ctx context.Context, free chan struct{}, id wire.Archive
 	defer func() { <-free }()
 	ctx, stop := context.WithTimeout(ctx, putTimeout)
 	defer stop()
-	p.RosterVersion = e.Archives.Version()
-	ack, err := e.Archives.Put(ctx, id, p)
+	p.RosterVersion = e.cfg.Archives.Version()
+	ack, err := e.cfg.Archives.Put(ctx, id, p)
 	if err != nil {
 		e.metrics.putFailures.Inc()
 		return err
@@ -261,7 +261,7 @@ func (e *Engine) candidates(s *submission, p *part) []wire.ArchiveID {
 		for _, f := range s.Files {
 			list = append(list, f.Committed...)
 		}
-		list = append(list, e.Archives.Rank(s.Placement)...)
+		list = append(list, e.cfg.Archives.Rank(s.Placement)...)
 	}
 	seen := map[wire.ArchiveID]bool{}
 	return slices.DeleteFunc(list, func(id wire.ArchiveID) bool {
@@ -278,7 +278,7 @@ func (e *Engine) sealEarly(ctx context.Context, s *submission) error {
 	if s.Sealed || len(s.Files) > 0 {
 		return nil
 	}
-	seals, err := chain.SealOnce(ctx, e.Ledger, entries(s))
+	seals, err := chain.SealOnce(ctx, e.cfg.Ledger, entries(s))
 	if err != nil {
 		return err
 	}
@@ -298,7 +298,7 @@ func (e *Engine) copyFiles(ctx context.Context, s *submission, want int) (copied
 		if before < want {
 			e.commitUpload(ctx, f, want)
 		}
-		for _, to := range e.Archives.Rank(s.Placement) {
+		for _, to := range e.cfg.Archives.Rank(s.Placement) {
 			if len(f.Committed) >= want {
 				break
 			}
@@ -316,7 +316,7 @@ func (e *Engine) copyFiles(ctx context.Context, s *submission, want int) (copied
 
 func (e *Engine) copyFile(ctx context.Context, s *submission, f *file, to wire.ArchiveID) (err error) {
 	for _, from := range f.Committed {
-		if err = e.Archives.Copy(ctx, from, to, s.Tenant, f.commit()); err == nil {
+		if err = e.cfg.Archives.Copy(ctx, from, to, s.Tenant, f.commit()); err == nil {
 			f.Committed = addArchive(f.Committed, to)
 			return nil
 		}

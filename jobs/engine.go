@@ -115,7 +115,7 @@ func (c Config) check() error {
 // Engine takes submissions and brings them to their end. Its methods may be
 // called from many goroutines.
 type Engine struct {
-	Config
+	cfg     Config
 	store   *store
 	started time.Time
 	hub     hub
@@ -170,7 +170,7 @@ func openWith(c Config, step func(string) error) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{
-		Config: c, store: st, started: c.Now(), metrics: newMetrics(), step: step,
+		cfg: c, store: st, started: c.Now(), metrics: newMetrics(), step: step,
 		slots: make(chan struct{}, maxPasses), healing: make(chan struct{}, maxHeals),
 		wake: make(chan struct{}, 1), returned: make(chan struct{}, 1), lacking: make(chan struct{}, 1),
 		open: map[ref]*task{}, mending: map[ref]bool{}, inFlight: map[wire.Digest]wire.Digest{},

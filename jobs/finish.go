@@ -99,7 +99,7 @@ func (e *Engine) fail(ctx context.Context, s *submission, why *fault.Error) erro
 	}
 	if ended == done {
 		e.metrics.failed.Inc()
-		e.Log.WarnContext(ctx, "a submission failed", "submission", s.ID, "err", why)
+		e.cfg.Log.WarnContext(ctx, "a submission failed", "submission", s.ID, "err", why)
 	}
 	*s = *ended
 	e.announce(eventKey(s.ref(), 0))
@@ -149,7 +149,7 @@ func (e *Engine) end(ctx context.Context, s *submission, name string, job wire.J
 // id are the same every time.
 func (e *Engine) announce(key []byte) {
 	if err := e.tell(key); err != nil && e.ctx.Err() == nil {
-		e.Log.Warn("an event could not be announced; it is tried again", "err", err)
+		e.cfg.Log.Warn("an event could not be announced; it is tried again", "err", err)
 	}
 }
 
@@ -160,9 +160,9 @@ func (e *Engine) tell(key []byte) error {
 	if err != nil {
 		return err
 	}
-	err = e.Announce.PublishEvent(event)
+	err = e.cfg.Announce.PublishEvent(event)
 	if fault.Is(err, fault.Invalid) {
-		e.Log.Warn("an event is not announced", "err", err)
+		e.cfg.Log.Warn("an event is not announced", "err", err)
 		err = nil
 	}
 	if err != nil {

@@ -81,7 +81,7 @@ func (e *Engine) Accept(ctx context.Context, c Caller, req *splitter.Request) (w
 //	(3) one commit ends the submission and stores the bytes of its event
 //	(4) the event is announced; a redelivery announces the same bytes
 func (e *Engine) settle(ctx context.Context, s *submission) error {
-	seals, err := chain.SealOnce(ctx, e.Ledger, entries(s)) // (1)
+	seals, err := chain.SealOnce(ctx, e.cfg.Ledger, entries(s)) // (1)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (e *Engine) settle(ctx context.Context, s *submission) error {
 	var waiters []*waiter  // whose requests are older than the question to the archives
 	if s.IncludeAttached { // (2)
 		waiters = e.hub.present(s.ref())
-		if found, err = e.Gatherer.Gather(ctx, s.Digest, s.Tenant, nil); err != nil {
+		if found, err = e.cfg.Gatherer.Gather(ctx, s.Digest, s.Tenant, nil); err != nil {
 			return err
 		}
 	}

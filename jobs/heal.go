@@ -105,7 +105,7 @@ func (e *Engine) healAll() (left int) {
 // healable reports whether an archive takes puts that lacks what s needs there.
 // It spares the archives, and the outbox, a try that can not succeed.
 func (e *Engine) healable(s *submission) bool {
-	target, here := e.target(), e.Archives.Rank(s.Placement)
+	target, here := e.target(), e.cfg.Archives.Rank(s.Placement)
 	return s.copies() >= target || slices.ContainsFunc(s.Parts, func(p part) bool {
 		return len(p.Acks) < target && slices.ContainsFunc(here, func(id wire.ArchiveID) bool { return !slices.Contains(p.Acks, id) })
 	})
@@ -157,9 +157,9 @@ func (e *Engine) tryHeal(ctx context.Context, id ref) {
 	case ctx.Err() != nil, errors.Is(err, errCrash):
 		return
 	case fault.CodeOf(err) == codeNoArchive:
-		e.Log.DebugContext(ctx, "copies are missing", "submission", id.submission, "err", err)
+		e.cfg.Log.DebugContext(ctx, "copies are missing", "submission", id.submission, "err", err)
 	default:
-		e.Log.WarnContext(ctx, "copies are missing; they are tried again", "submission", id.submission, "err", err)
+		e.cfg.Log.WarnContext(ctx, "copies are missing; they are tried again", "submission", id.submission, "err", err)
 	}
 	e.metrics.retries.Inc()
 	signal(e.lacking)
@@ -172,7 +172,7 @@ func (e *Engine) heal(ctx context.Context, s *submission) error {
 	err := e.place(ctx, s, e.target())
 	s.Copied = s.copies() >= e.target()
 	if !s.Copied {
-		err = cmpErr(err, shortage(len(e.Archives.Rank(s.Placement)), e.target()))
+		err = cmpErr(err, shortage(len(e.cfg.Archives.Rank(s.Placement)), e.target()))
 		if s.spread() == before {
 			return err
 		}
@@ -200,12 +200,12 @@ func (e *Engine) walk(fn func(*submission)) {
 		if err == nil {
 			fn(s)
 		} else if e.ctx.Err() == nil {
-			e.Log.Error("a submission can not be read", "row", id, "err", err)
+			e.cfg.Log.Error("a submission can not be read", "row", id, "err", err)
 		}
 		return e.ctx.Err()
 	})
 	if err != nil && e.ctx.Err() == nil {
-		e.Log.Error("the work list can not be read", "err", err)
+		e.cfg.Log.Error("the work list can not be read", "err", err)
 	}
 }
 

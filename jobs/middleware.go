@@ -47,7 +47,7 @@ func (d Door) Submit(ctx context.Context, body []byte) ([]byte, error) {
 			return wire.Encode(job)
 		}
 		if !errors.Is(err, context.DeadlineExceeded) {
-			d.Engine.Log.WarnContext(ctx, "a job can not be shown now", "submission", accepted.SubmissionID, "err", err)
+			d.Engine.cfg.Log.WarnContext(ctx, "a job can not be shown now", "submission", accepted.SubmissionID, "err", err)
 		}
 	}
 	return wire.Encode(accepted)

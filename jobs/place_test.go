@@ -80,7 +80,7 @@ func (slow) CommitUpload(ctx context.Context, id wire.ArchiveID, _ string, _ wir
 func TestFrozenArchiveDoesNotHoldUpACommit(t *testing.T) {
 	for enough, want := range map[int]time.Duration{1: commitGrace, 2: commitTimeout} {
 		synctest.Test(t, func(t *testing.T) {
-			e := &Engine{Config: Config{Archives: slow{}}.withDefaults()}
+			e := &Engine{cfg: Config{Archives: slow{}}.withDefaults()}
 			f := file{Uploaded: []wire.ArchiveID{"a", "b"}}
 			begin := time.Now()
 			e.commitUpload(t.Context(), &f, enough)
@@ -95,7 +95,7 @@ func TestFrozenArchiveDoesNotHoldUpACommit(t *testing.T) {
 // an upload. One that is there and slow is asked again.
 func TestUploadExpiresOnlyWhereItsArchiveIsAway(t *testing.T) {
 	c := &clock{now: time.Now()}
-	e := &Engine{Config: Config{Archives: slow{}, Now: c.Now}.withDefaults(), started: c.Now()}
+	e := &Engine{cfg: Config{Archives: slow{}, Now: c.Now}.withDefaults(), started: c.Now()}
 	s := &submission{AttachedAt: wire.At(c.Now())}
 	for _, tc := range []struct {
 		name    string
@@ -104,7 +104,7 @@ func TestUploadExpiresOnlyWhereItsArchiveIsAway(t *testing.T) {
 		expired bool
 	}{
 		{"away, soon", file{Uploaded: []wire.ArchiveID{"x"}}, 0, false},
-		{"away, late", file{Uploaded: []wire.ArchiveID{"x"}}, e.UploadIdle + time.Second, true},
+		{"away, late", file{Uploaded: []wire.ArchiveID{"x"}}, e.cfg.UploadIdle + time.Second, true},
 		{"one is here", file{Uploaded: []wire.ArchiveID{"a", "x"}}, 0, false},
 		{"it lost the upload", file{Uploaded: []wire.ArchiveID{"a", "x"}, Lost: []wire.ArchiveID{"a"}}, 0, true},
 	} {
@@ -120,7 +120,7 @@ func TestUploadExpiresOnlyWhereItsArchiveIsAway(t *testing.T) {
 func TestOnlyFurtherCopiesAreLeftBehind(t *testing.T) {
 	for enough, want := range map[int]time.Duration{1: copyGrace, 2: time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			e := &Engine{Config: Config{Archives: slow{}}.withDefaults(), metrics: newMetrics()}
+			e := &Engine{cfg: Config{Archives: slow{}}.withDefaults(), metrics: newMetrics()}
 			s := &submission{Parts: []part{{Acks: []wire.ArchiveID{"a"}}, {Acks: []wire.ArchiveID{"a"}}}}
 			puts := map[int]wire.Put{0: {}, 1: {Record: wire.PutRecord{Part: 1}}}
 			begin := time.Now()

@@ -74,7 +74,7 @@ func (e *Engine) file(ctx context.Context, tenant wire.TenantID, key wire.Digest
 // one returns the first record under key that matches. It says that there is
 // none only when every archive was heard.
 func (e *Engine) one(ctx context.Context, tenant wire.TenantID, key wire.Digest, missing *fault.Error, match func(*wire.Record) bool) (receipts.Held, error) {
-	found, err := e.Gatherer.Gather(ctx, key, tenant, nil)
+	found, err := e.cfg.Gatherer.Gather(ctx, key, tenant, nil)
 	if err != nil {
 		return receipts.Held{}, err
 	}

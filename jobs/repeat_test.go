@@ -245,7 +245,7 @@ func TestKeyExpiresAfterALongerTTL(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.settled()
-	w.engine.IdempotencyTTL = 24 * time.Hour
+	w.engine.cfg.IdempotencyTTL = 24 * time.Hour
 	for _, keys := range []int{1, 0} {
 		c.add(12*time.Hour + time.Second)
 		for more := true; more; {

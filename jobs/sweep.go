@@ -36,7 +36,7 @@ func (e *Engine) sweep() {
 			for more := true; more; {
 				var err error
 				if more, err = e.expire(e.ctx); err != nil && e.ctx.Err() == nil {
-					e.Log.Warn("expired keys could not be removed", "err", err)
+					e.cfg.Log.Warn("expired keys could not be removed", "err", err)
 				}
 			}
 		case <-e.ctx.Done():
@@ -59,7 +59,7 @@ func (e *Engine) announceAgain() {
 		}
 	}
 	if err != nil && e.ctx.Err() == nil {
-		e.Log.Warn("events could not be announced; they are tried again", "of", len(keys), "err", err)
+		e.cfg.Log.Warn("events could not be announced; they are tried again", "of", len(keys), "err", err)
 	}
 }
 
@@ -78,7 +78,7 @@ func (e *Engine) unannounced() (keys [][]byte, err error) {
 // be more.
 func (e *Engine) expire(ctx context.Context) (more bool, err error) {
 	var due [][]byte
-	end := expiryKey(e.Now(), nil)
+	end := expiryKey(e.cfg.Now(), nil)
 	err = e.store.view(func(r pebble.Reader) error {
 		return scan(r, []byte{rowExpiry}, func(key, _ []byte) (bool, error) {
 			if bytes.Compare(key, end) >= 0 || len(due) == expireAtOnce {
@@ -104,9 +104,9 @@ func (e *Engine) expire(ctx context.Context) (more bool, err error) {
 }
 
 func (e *Engine) expireRow(t *tx, key []byte) error {
-	keep := e.IdempotencyTTL
+	keep := e.cfg.IdempotencyTTL
 	if key[0] == rowFingerprint {
-		keep = e.ResubmitWindow
+		keep = e.cfg.ResubmitWindow
 	}
 	row, ok, err := t.get(key)
 	if err != nil || !ok {
@@ -116,7 +116,7 @@ func (e *Engine) expireRow(t *tx, key []byte) error {
 	if err != nil {
 		return err
 	}
-	if v.At <= e.Now().Add(-keep).Unix() {
+	if v.At <= e.cfg.Now().Add(-keep).Unix() {
 		t.del(key)
 	} else { // written anew, or kept for longer than was meant then
 		t.set(expiryKey(time.Unix(v.At, 0).Add(keep), key), nil)

@@ -131,7 +131,7 @@ func (e *Engine) assemble(ctx context.Context, v receipts.View) wire.Job {
 	v.OpenPrivate = e.opener(ctx, v.TenantID)
 	job, err := receipts.Assemble(v)
 	if err != nil {
-		e.Log.ErrorContext(ctx, "private metadata can not be opened", "job", job.JobID, "err", err)
+		e.cfg.Log.ErrorContext(ctx, "private metadata can not be opened", "job", job.JobID, "err", err)
 	}
 	return job
 }
@@ -154,7 +154,7 @@ var errJobNotFound = fault.New(fault.NotFound, "JOB_NOT_FOUND", "jobId: there is
 
 // seal returns what the chain has sealed for a digest.
 func (e *Engine) seal(ctx context.Context, d wire.Digest) (*chain.Seal, error) {
-	s, found, err := e.Ledger.Lookup(ctx, d)
+	s, found, err := e.cfg.Ledger.Lookup(ctx, d)
 	if err != nil {
 		return nil, fmt.Errorf("jobs: chain: %w", err)
 	}
@@ -208,7 +208,7 @@ func (e *Engine) gatherIf(ctx context.Context, include bool, d wire.Digest, tena
 	if !include {
 		return receipts.Gathered{}, nil
 	}
-	return e.Gatherer.Gather(ctx, d, tenant, kinds)
+	return e.cfg.Gatherer.Gather(ctx, d, tenant, kinds)
 }
 
 // foundFor returns what the archives say of a submission's digest: what they
@@ -252,7 +252,7 @@ func (e *Engine) viewOf(ctx context.Context, tenant wire.TenantID, digest wire.D
 
 // receipt is the receipt of a seal. Its certificate is the same on every call.
 func (e *Engine) receipt(ctx context.Context, s *chain.Seal) (wire.Receipt, error) {
-	certificate, err := e.Ledger.Certificate(ctx, *s)
+	certificate, err := e.cfg.Ledger.Certificate(ctx, *s)
 	if err != nil {
 		return wire.Receipt{}, fmt.Errorf("jobs: certificate: %w", err)
 	}
@@ -271,7 +271,7 @@ func (e *Engine) sideSeals(ctx context.Context, found receipts.Gathered) (map[wi
 		if held.Record.Kind != wire.KindMetadata || d.IsZero() {
 			continue
 		}
-		s, ok, err := e.Ledger.Lookup(ctx, d)
+		s, ok, err := e.cfg.Ledger.Lookup(ctx, d)
 		if err != nil {
 			return nil, fmt.Errorf("jobs: chain: %w", err)
 		}
@@ -291,7 +291,7 @@ func (e *Engine) opener(ctx context.Context, tenant wire.TenantID) func(wire.Rec
 		if r.TenantID != tenant {
 			return nil, fault.New(fault.Denied, "NOT_YOURS", "privateMetadata: it is another tenant's")
 		}
-		return e.Vault.Open(ctx, vault.Context{TenantID: r.TenantID, SHA256: r.SHA256, Kind: r.Kind, SubmissionID: r.SubmissionID, Part: r.Part}, r.Body)
+		return e.cfg.Vault.Open(ctx, vault.Context{TenantID: r.TenantID, SHA256: r.SHA256, Kind: r.Kind, SubmissionID: r.SubmissionID, Part: r.Part}, r.Body)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 
 // waiting is an engine with one open submission and nothing that works on it.
 func waiting(t *testing.T, s *submission) *Engine {
-	e := &Engine{Config: Config{PutWait: 5 * time.Second}.withDefaults(), open: map[ref]*task{}}
+	e := &Engine{cfg: Config{PutWait: 5 * time.Second}.withDefaults(), open: map[ref]*task{}}
 	e.ctx, e.cancel = context.WithCancel(t.Context())
 	e.open[s.ref()] = &task{state: s}
 	return e
@@ -36,8 +36,8 @@ func TestPutWaitIsAbsolute(t *testing.T) {
 			e := waiting(t, s)
 			begin := time.Now()
 			got, err := e.awaitStored(t.Context(), s.ref())
-			if took := time.Since(begin); took != e.PutWait {
-				t.Errorf("%s: waited %s of %s", name, took, e.PutWait)
+			if took := time.Since(begin); took != e.cfg.PutWait {
+				t.Errorf("%s: waited %s of %s", name, took, e.cfg.PutWait)
 			}
 			if name == "metadata" && (err != nil || got.Status != wire.StatusPending) {
 				t.Errorf("metadata: %+v, %v", got, err)

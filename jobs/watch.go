@@ -61,7 +61,7 @@ func (e *Engine) record(ctx context.Context, w wire.Watch) (s *submission, err e
 		}
 		d := &draft{submission: submission{
 			ID: w.SubmissionID, Tenant: w.TenantID, Digest: w.SHA256, HashedFrom: splitter.FromSHA256, Placement: w.SHA256,
-			AttachedAt: wire.At(e.Now()), IncludeAttached: w.IncludeAttached, Status: wire.StatusPending, Stored: true, Copied: true,
+			AttachedAt: wire.At(e.cfg.Now()), IncludeAttached: w.IncludeAttached, Status: wire.StatusPending, Stored: true, Copied: true,
 		}}
 		s = &d.submission
 		if err := e.write(t, d, nil); err != nil {

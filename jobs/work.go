@@ -56,11 +56,11 @@ func (e *Engine) track(s *submission) {
 // publishWatch asks the poller to settle a submission. The store remembers it
 // should the message be lost. It reports whether the message is under way.
 func (e *Engine) publishWatch(s *submission) bool {
-	err := e.Announce.PublishWatch(wire.Watch{
+	err := e.cfg.Announce.PublishWatch(wire.Watch{
 		JobID: s.JobID, SubmissionID: s.ID, SHA256: s.Digest, TenantID: s.Tenant, IncludeAttached: s.IncludeAttached,
 	})
 	if err != nil {
-		e.Log.Warn("the watch could not be published; the submission is settled without it", "submission", s.ID, "err", err)
+		e.cfg.Log.Warn("the watch could not be published; the submission is settled without it", "submission", s.ID, "err", err)
 	}
 	return err == nil
 }
@@ -137,7 +137,7 @@ func (e *Engine) pass(ctx context.Context, id ref, t *task) (delay time.Duration
 		return 0, true // asked for by a watch, but never stored
 	}
 	if err != nil {
-		e.Log.ErrorContext(ctx, "a submission can not be read", "submission", id.submission, "err", err)
+		e.cfg.Log.ErrorContext(ctx, "a submission can not be read", "submission", id.submission, "err", err)
 		return lastRetry, false
 	}
 	if s.ended() {
@@ -209,10 +209,10 @@ func (e *Engine) failed(ctx context.Context, s *submission, t *task, err error) 
 	t.failures++
 	delay := max(backoff(t.failures), fault.RetryAfter(err))
 	kind, text := reason(err)
-	s.retryAt(e.Now(), delay, fault.CodeOf(err), kind.String(), text)
+	s.retryAt(e.cfg.Now(), delay, fault.CodeOf(err), kind.String(), text)
 	e.metrics.retries.Inc()
 	if t.failures&(t.failures-1) == 0 { // 1, 2, 4, 8, ...
-		e.Log.WarnContext(ctx, "a submission is tried again", "submission", s.ID, "attempt", t.failures, "in", delay, "err", err)
+		e.cfg.Log.WarnContext(ctx, "a submission is tried again", "submission", s.ID, "attempt", t.failures, "in", delay, "err", err)
 	}
 	e.publish(s)
 	return delay
