@@ -13,7 +13,8 @@ import (
 	"github.com/verae/archive/wire"
 )
 
-// gaps are the places between the steps of Accept and of settle.
+// gaps are the places between the steps of Accept and of settle. Those of heal
+// and fail are not on every submission's way and have tests of their own.
 var gaps = []string{
 	"accept.read", "accept.lookup", "accept.stored", "accept.uploads", "accept.put", "accept.answer",
 	"settle.registered", "settle.gathered", "settle.committed",
@@ -139,6 +140,81 @@ func crashAndRetry(t *testing.T, gap, body string, keep int, archivesToo bool) {
 		w.archives.all((*node).restart) // uploads that no submission names are swept when idle
 	}
 	checkOnce(t, w, retry, job)
+}
+
+// lose runs the work of an engine until the power is lost at c's gap, and opens
+// a new one on what is left.
+func (w *world) lose(c *crasher) {
+	w.t.Helper()
+	select {
+	case <-c.happy:
+	case <-time.After(time.Minute):
+		w.t.Fatalf("the gap %s was never reached", c.gap)
+	}
+	if err := w.engine.Close(); err != nil {
+		w.t.Fatal(err)
+	}
+	w.fs = c.left
+	w.open(nil)
+}
+
+// A crash after the missing copies were made and before that is known repeats
+// them: archives say "duplicate", and nothing is there twice.
+func TestCrashInHeal(t *testing.T) {
+	for kind, fields := range map[string]string{"metadata": metadata("1"), "file": fileField("the file")} {
+		for _, keep := range unsynced() {
+			t.Run(fmt.Sprintf("%s/%d", kind, keep), func(t *testing.T) {
+				w := newWorld(t, 2, nil)
+				c := &crasher{gap: "heal.placed", world: w, keep: keep, happy: make(chan struct{})}
+				w.engine.step = c.step
+				w.archives.set("archive-b", func(n *node) { n.up = false })
+				a, _ := w.must(alice, hashBody(digestOf("document"), fields, attached))
+				w.announced(a.SubmissionID)
+				w.archives.set("archive-b", func(n *node) { n.up = true })
+				w.engine.Nudge()
+				w.lose(c)
+				w.settled()
+				checkOnce(t, w, a, w.ended(alice, a))
+			})
+		}
+	}
+}
+
+// A crash after a failed submission was closed and before anybody was told: its
+// event is announced by the next process, once, and its key is free.
+func TestCrashInFail(t *testing.T) {
+	for _, keep := range unsynced() {
+		t.Run(fmt.Sprint(keep), func(t *testing.T) {
+			w := newWorld(t, 2, nil)
+			c := &crasher{gap: "fail.committed", world: w, keep: keep, happy: make(chan struct{})}
+			w.engine.step = c.step
+			w.archives.all(func(n *node) { n.forgetful = true })
+			caller := Caller{TenantID: alice, IdempotencyKey: "one", SubmissionID: wire.NewSubmissionID()}
+			body := hashBody(digestOf("document"), fileField("the file"), attached)
+			answered := make(chan error, 1)
+			go func() {
+				_, err := w.submit(t.Context(), caller, body)
+				answered <- err
+			}()
+			w.lose(c)
+			if err := <-answered; err == nil {
+				t.Error("a submission that failed was accepted")
+			}
+			if events := w.announced(caller.SubmissionID); len(events) != 1 || events[0].Event != wire.EventFailed {
+				t.Errorf("the events of the failed one are %s", encode(t, events))
+			}
+			w.archives.all(func(n *node) { n.forgetful = false })
+			failed := caller.SubmissionID
+			caller.SubmissionID = ""
+			a, err := w.submit(t.Context(), caller, body)
+			if err != nil || a.SubmissionID == failed {
+				t.Fatalf("the retry: %s, %v", a.SubmissionID, err)
+			}
+			job := w.ended(alice, a)
+			w.settled()
+			checkOnce(t, w, a, job)
+		})
+	}
 }
 
 // checkVisible: no record without a submission that knows it.

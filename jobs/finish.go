@@ -102,6 +102,9 @@ func (e *Engine) fail(ctx context.Context, s *submission, why *fault.Error) erro
 		e.cfg.Log.WarnContext(ctx, "a submission failed", "submission", s.ID, "err", why)
 	}
 	*s = *ended
+	if err := e.at("fail.committed"); err != nil {
+		return err
+	}
 	e.announce(eventKey(s.ref(), 0))
 	return nil
 }

@@ -176,10 +176,14 @@ func (e *Engine) heal(ctx context.Context, s *submission) error {
 		if s.spread() == before {
 			return err
 		}
-		return errors.Join(err, e.save(ctx, s))
+	} else {
+		err = nil
+		s.cleared() // of why it had to wait
 	}
-	s.cleared() // of why it had to wait
-	return e.save(ctx, s)
+	if err := e.at("heal.placed"); err != nil {
+		return err
+	}
+	return errors.Join(err, e.save(ctx, s))
 }
 
 // take takes a slot, and reports false if the engine closes first.
