@@ -39,7 +39,8 @@ type acceptedPart struct {
 // Processes are killed with SIGKILL at random, under load, and started again.
 // Whatever a client was told is accepted ends with its seal and its receipts,
 // each once; a digest has one seal; a client that repeats a request that got no
-// answer makes no second record.
+// answer makes no second record. Whoever listens hears of one end of a
+// submission, in the same bytes each time.
 func TestKillAnyProcessUnderLoad(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv("VERAE_SEED"); text != "" {
@@ -57,6 +58,7 @@ func TestKillAnyProcessUnderLoad(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, seed))
 	w := startWorld(t, world.Config{Env: []string{"WAIT_ARCHIVE_MS=500", "UPLOAD_IDLE_S=2"}})
 
+	events := listen(t, w)
 	load, stopLoad := context.WithCancel(t.Context())
 	var clients sync.WaitGroup
 	all := make([][]acceptedPart, killClients)
@@ -90,6 +92,7 @@ func TestKillAnyProcessUnderLoad(t *testing.T) {
 	}
 	t.Logf("%d submissions were accepted", n)
 	checkAccepted(t, w, all)
+	events.stop(all)
 }
 
 // victim names the program that dies in a round: every kind at least twice.
