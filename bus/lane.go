@@ -15,6 +15,11 @@ import (
 // never more than fragments under way.
 const queuedAcks = 64
 
+// firstProbe is how long a copy may be without an acknowledgement before the
+// archive is asked for one; the next question comes after twice the time, and so
+// on. It finds out about a dead archive long before StallTimeout.
+const firstProbe = time.Second
+
 // A lane carries an upload to one archive. Its goroutine alone touches what is
 // below the channels.
 type lane struct {
@@ -25,12 +30,14 @@ type lane struct {
 	acks   chan *nats.Msg
 	done   chan struct{} // closed when the client is closed
 
-	pending  *fragment // waits for credit
-	credit   *claim    // of pending, in the window of the archive
-	sent     []sent    // unacknowledged, in order
-	received int64     // bytes the archive has acknowledged
-	allowed  int64     // bytes beyond received that it lets us have under way
-	complete bool      // no more frames will come
+	pending  *fragment     // waits for credit
+	credit   *claim        // of pending, in the window of the archive
+	sent     []sent        // unacknowledged, in order
+	received int64         // bytes the archive has acknowledged
+	allowed  int64         // bytes beyond received that it lets us have under way
+	complete bool          // no more frames will come
+	progress time.Time     // when the archive spoke last, or sent began to fill
+	probed   time.Duration // after how long without progress to ask next
 }
 
 // A sent fragment is under way.
@@ -54,9 +61,9 @@ func (l *lane) shut() { close(l.done) }
 // run sends fragments as credit allows until all are acknowledged, the archive
 // fails, or the upload ends.
 func (l *lane) run(u *upload) {
-	timer := time.NewTimer(l.a.cfg.StallTimeout)
-	defer timer.Stop()
-	err := l.loop(u, timer)
+	tick := time.NewTicker(min(firstProbe, l.a.cfg.StallTimeout) / 2)
+	defer tick.Stop()
+	err := l.loop(u, tick.C)
 	l.a.acks.remove(l.token)
 	switch {
 	case err == nil:
@@ -71,7 +78,7 @@ func (l *lane) run(u *upload) {
 	l.cleanup(u)
 }
 
-func (l *lane) loop(u *upload, timer *time.Timer) error {
+func (l *lane) loop(u *upload, tick <-chan time.Time) error {
 	for {
 		if l.complete && l.pending == nil && len(l.sent) == 0 {
 			return nil
@@ -87,17 +94,13 @@ func (l *lane) loop(u *upload, timer *time.Timer) error {
 			if err := l.send(u); err != nil {
 				return err
 			}
-			if len(l.sent) == 1 {
-				timer.Reset(l.a.cfg.StallTimeout)
-			}
 		case msg := <-l.acks:
 			if err := l.acknowledged(msg); err != nil {
 				return err
 			}
-			timer.Reset(l.a.cfg.StallTimeout)
-		case <-timer.C:
-			if len(l.sent) > 0 {
-				return fault.New(fault.Transient, CodeTimeout, "archive %s: no acknowledgement of a fragment in %v", l.id, l.a.cfg.StallTimeout)
+		case <-tick:
+			if err := l.watch(u); err != nil {
+				return err
 			}
 		case <-u.ended:
 			return errAborted
@@ -128,36 +131,20 @@ func (l *lane) ready() <-chan struct{} {
 func (l *lane) send(u *upload) error {
 	f, credit := l.pending, l.credit
 	l.pending, l.credit = nil, nil
+	if len(l.sent) == 0 {
+		l.progress, l.probed = time.Now(), firstProbe
+	}
 	l.sent = append(l.sent, sent{f.end(), credit})
-	msg := frame(l.id, wire.OpData, u.id, f.buf)
-	msg.Header.Set(wire.HeaderOffset, strconv.FormatInt(f.off, 10))
-	msg.Reply = l.a.acks.prefix + l.token
-	err := l.a.conn.bulk.PublishMsg(msg)
+	err := l.publish(u, f.off, f.buf)
 	u.release(f)
-	return sendFault(err, "archive "+string(l.id))
+	return err
 }
 
-// acknowledged takes an answer to a fragment.
-func (l *lane) acknowledged(msg *nats.Msg) error {
-	if unheard(msg) {
-		return sendFault(nats.ErrNoResponders, "archive "+string(l.id))
-	}
-	if err := replyFault(msg, "archive "+string(l.id)); err != nil {
-		return err
-	}
-	ack, err := decodeAck(l.id, msg)
-	if err != nil {
-		return err
-	}
-	if n := len(l.sent); ack.Received > l.received && (n == 0 || ack.Received > l.sent[n-1].end) {
-		return fault.New(fault.Internal, CodeBadAck, "archive %s: acknowledged %d bytes, more than were sent", l.id, ack.Received)
-	}
-	l.received, l.allowed = max(l.received, ack.Received), max(0, ack.Credit)
-	for len(l.sent) > 0 && l.sent[0].end <= l.received {
-		l.a.peer(l.id).blobs.release(l.sent[0].credit)
-		l.sent = l.sent[1:]
-	}
-	return nil
+func (l *lane) publish(u *upload, off int64, data []byte) error {
+	msg := frame(l.id, wire.OpData, u.id, data)
+	msg.Header.Set(wire.HeaderOffset, strconv.FormatInt(off, 10))
+	msg.Reply = l.a.acks.prefix + l.token
+	return sendFault(l.a.conn.bulk.PublishMsg(msg), "archive "+string(l.id))
 }
 
 // cleanup gives back what the lane holds. No frame comes after laneEnded.

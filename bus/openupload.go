@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"strconv"
 	"sync"
 
@@ -67,16 +68,21 @@ func (a *Archives) openLanes(ctx context.Context, u *upload, ids []wire.ArchiveI
 		for i, l := range lanes {
 			if l != nil {
 				u.lanes = append(u.lanes, l)
-			} else {
-				errs = append(errs, fails[i])
+				continue
 			}
+			a.metrics.lanes.WithLabelValues("refused").Inc()
+			a.log.Warn("an archive does not take an upload", "archive", try[i], "err", fails[i])
+			errs = append(errs, fails[i])
 		}
 	}
 	if len(u.lanes) < u.min {
 		have := len(u.lanes)
 		u.Abort()
-		return fault.New(fault.Transient, CodeNoArchive, "bus: %d of at least %d archives take an upload: %w",
-			have, u.min, errors.Join(errs...)).After(retryPlacement)
+		shortage := fault.New(fault.Transient, CodeNoArchive, "archives: %d take files now and %d are needed: send the request again later", have, u.min)
+		if len(errs) > 0 {
+			shortage.Err = fmt.Errorf("%w: %w", shortage.Err, errors.Join(errs...))
+		}
+		return shortage.After(retryPlacement)
 	}
 	return nil
 }

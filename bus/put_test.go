@@ -128,6 +128,8 @@ func TestPutsInFlightNeverExceedTheCredits(t *testing.T) {
 	w := startWorld(t, 1, patient, func(_ int, s *site) {
 		s.node.onPut = func(context.Context) error { <-full; return nil }
 	})
+	release := sync.OnceFunc(func() { close(full) })
+	t.Cleanup(release)
 	node := w.sites[0].node
 	var wg sync.WaitGroup
 	errs := make([]error, puts)
@@ -142,7 +144,7 @@ func TestPutsInFlightNeverExceedTheCredits(t *testing.T) {
 		})
 	}
 	eventually(t, "the window is full", func() bool { return node.inPut.Load() > MaxPutsInFlight/2 })
-	close(full)
+	release()
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
 		t.Error(err)

@@ -64,7 +64,7 @@ func TestReadFileTurnsToTheNextHolder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg, hang := patient, make(chan struct{})
 			if broken == nil {
-				cfg.RequestTimeout = 300 * time.Millisecond
+				cfg.RequestTimeout = 2 * time.Second
 				broken = func(int64) error { <-hang; return errors.New("late") }
 			}
 			w := startWorld(t, 2, cfg, func(i int, s *site) {

@@ -187,6 +187,8 @@ func TestUploadsDoNotWaitForEachOther(t *testing.T) {
 			return nil
 		}
 	})
+	release := sync.OnceFunc(func() { close(block) })
+	t.Cleanup(release)
 	open := func(id string) {
 		if _, err := w.archives.request(t.Context(), "archive-a", frame("archive-a", wire.OpOpen, id,
 			encode(t, wire.BlobOpen{ChunkSize: blob.Default.ChunkSize, MaxLinks: blob.Default.MaxLinks})), time.Minute); err != nil {
@@ -221,7 +223,7 @@ func TestUploadsDoNotWaitForEachOther(t *testing.T) {
 			break
 		}
 	}
-	close(block)
+	release()
 	if err := <-slow; err != nil {
 		t.Error(err)
 	}

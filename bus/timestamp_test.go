@@ -125,12 +125,19 @@ func TestRequestsAreBoundedInNumberAndTime(t *testing.T) {
 		<-block
 		return nil
 	}}
-	_, nc := serveStamp(t, f, TimestampConfig{Most: 3, Timeout: 50 * time.Millisecond})
+	service, nc := serveStamp(t, f, TimestampConfig{Most: 3, Timeout: 50 * time.Millisecond})
+	release := sync.OnceFunc(func() { close(block) })
+	t.Cleanup(release)
 	reply, err := nc.RequestWithContext(t.Context(), wire.SubjectSubmit, []byte("slow"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantFault(t, replyFault(reply, "aggregator"), fault.Transient, CodeTimeout)
+	eventually(t, "its place is free again", func() bool {
+		service.gate.mu.Lock()
+		defer service.gate.mu.Unlock()
+		return service.gate.n == 3
+	})
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() {
@@ -145,7 +152,7 @@ func TestRequestsAreBoundedInNumberAndTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantFault(t, replyFault(reply, "aggregator"), fault.Transient, CodeBusy)
-	close(block)
+	release()
 	wg.Wait()
 }
 
@@ -181,6 +188,8 @@ func TestTimestampDrainAnswersWhatItTook(t *testing.T) {
 	block := make(chan struct{})
 	f := &fakeStamp{on: func(context.Context, string) error { <-block; return nil }}
 	service, nc := serveStamp(t, f, TimestampConfig{})
+	release := sync.OnceFunc(func() { close(block) })
+	t.Cleanup(release)
 	answered := make(chan error, 1)
 	go func() {
 		reply, err := nc.RequestWithContext(t.Context(), wire.SubjectSubmit, nil)
@@ -190,15 +199,15 @@ func TestTimestampDrainAnswersWhatItTook(t *testing.T) {
 		answered <- err
 	}()
 	eventually(t, "the request is under way", func() bool { return f.calls.Load() == 1 })
-	go func() {
-		eventually(t, "the drain has begun", func() bool {
-			service.gate.mu.Lock()
-			defer service.gate.mu.Unlock()
-			return service.gate.closed
-		})
-		close(block)
-	}()
-	if err := service.Drain(t.Context()); err != nil {
+	drained := make(chan error, 1)
+	go func() { drained <- service.Drain(t.Context()) }()
+	eventually(t, "the drain has begun", func() bool {
+		service.gate.mu.Lock()
+		defer service.gate.mu.Unlock()
+		return service.gate.closed
+	})
+	release()
+	if err := <-drained; err != nil {
 		t.Error(err)
 	}
 	if err := <-answered; err != nil {

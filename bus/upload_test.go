@@ -2,6 +2,7 @@ package bus
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -139,36 +140,46 @@ func TestFourHundredFragmentsAndNoneIsLost(t *testing.T) {
 }
 
 func TestUploadSurvivesAnArchiveThatDiesInMidStream(t *testing.T) {
+	full := fault.New(fault.Transient, "DISK_FULL", "full")
 	for name, tc := range map[string]struct {
-		min int
-		err error // what the dying archive says; nil: nothing, it is gone
+		min   int
+		err   error // what the dying archive says
+		die   bool  // its process ends instead
+		stall time.Duration
 	}{
-		"refuses":           {1, fault.New(fault.Transient, "DISK_FULL", "full")},
-		"vanishes":          {1, nil},
-		"refuses, needed":   {2, fault.New(fault.Transient, "DISK_FULL", "full")},
-		"vanishes, needed":  {2, nil},
-		"forgot the upload": {1, fault.New(fault.NotFound, CodeUnknownUpload, "restarted")},
+		"refuses":           {1, full, false, 0},
+		"refuses, needed":   {2, full, false, 0},
+		"forgot the upload": {1, fault.New(fault.NotFound, CodeUnknownUpload, "restarted"), false, 0},
+		"dies":              {1, nil, true, 0},
+		"dies, needed":      {2, nil, true, 0},
+		"hangs":             {1, nil, false, 2 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			hang := make(chan struct{})
-			w := startWorld(t, 2, ArchivesConfig{MinCopies: tc.min, StallTimeout: 300 * time.Millisecond}, func(i int, s *site) {
+			cfg := patient
+			cfg.MinCopies = tc.min
+			cfg.StallTimeout = cmp.Or(tc.stall, cfg.StallTimeout)
+			w := startWorld(t, 2, cfg, func(i int, s *site) {
 				s.blobs.onWrite = func(_ string, off int64) error {
-					if i == 0 && off >= 1<<20 {
-						if tc.err == nil {
-							<-hang
-						}
-						return tc.err
+					if i != 0 || off < 1<<20 {
+						return nil
 					}
-					return nil
+					if tc.die {
+						s.conn.bulk.Close()
+					}
+					if tc.err == nil {
+						<-hang
+					}
+					return tc.err
 				}
 			})
 			t.Cleanup(func() { close(hang) })
-			data := content(4 << 20)
+			data := content(8 << 20)
 			u, err := w.archives.OpenUpload(t.Context(), [32]byte{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = io.Copy(u, bytes.NewReader(data))
+			_, err = u.Write(data)
 			var on []wire.ArchiveID
 			if err == nil {
 				on, err = u.Finish(t.Context())
@@ -196,7 +207,7 @@ func TestUploadSurvivesAnArchiveThatDiesInMidStream(t *testing.T) {
 }
 
 func TestOpenUploadTakesTheNextArchiveForOneThatRefuses(t *testing.T) {
-	w := startWorld(t, 4, ArchivesConfig{RequestTimeout: time.Second}, nil)
+	w := startWorld(t, 4, patient, nil)
 	for _, gone := range []int{0, 2} {
 		if err := w.sites[gone].service.Drain(t.Context()); err != nil {
 			t.Fatal(err)
@@ -209,13 +220,15 @@ func TestOpenUploadTakesTheNextArchiveForOneThatRefuses(t *testing.T) {
 }
 
 func TestTooFewArchivesIsNoArchive(t *testing.T) {
-	w := startWorld(t, 2, ArchivesConfig{MinCopies: 2}, nil)
+	cfg := patient
+	cfg.MinCopies = 2
+	w := startWorld(t, 2, cfg, nil)
 	if err := w.sites[1].service.Drain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	_, err := w.archives.OpenUpload(t.Context(), [32]byte{})
 	wantFault(t, err, fault.Transient, CodeNoArchive)
-	wantText(t, err, "1 of at least 2", "archive-b")
+	wantText(t, err, "1 take files now and 2 are needed", "archive-b")
 	eventually(t, "the copy that was opened is dropped", func() bool { return w.sites[0].blobs.openUploads() == 0 })
 	w.archives.ranker = static(nil)
 	_, err = w.archives.OpenUpload(t.Context(), [32]byte{})
@@ -297,6 +310,8 @@ func TestMemoryOfAnUploadIsBounded(t *testing.T) {
 			return nil
 		}
 	})
+	release := sync.OnceFunc(func() { close(block) })
+	t.Cleanup(release)
 	u, err := w.archives.OpenUpload(t.Context(), [32]byte{})
 	if err != nil {
 		t.Fatal(err)
@@ -323,7 +338,7 @@ func TestMemoryOfAnUploadIsBounded(t *testing.T) {
 	if n := written.Load(); n > bound {
 		t.Errorf("%d bytes taken, bound %d", n, bound)
 	}
-	close(block)
+	release()
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
