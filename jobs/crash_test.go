@@ -168,7 +168,7 @@ func TestCrashInHeal(t *testing.T) {
 				c := &crasher{gap: "heal.placed", world: w, keep: keep, happy: make(chan struct{})}
 				w.engine.step = c.step
 				w.archives.set("archive-b", func(n *node) { n.up = false })
-				a, _ := w.must(alice, hashBody(digestOf("document"), fields, attached))
+				a, _ := w.must(alice, hashBody(digestOf("document"), fields))
 				w.announced(a.SubmissionID)
 				w.archives.set("archive-b", func(n *node) { n.up = true })
 				w.engine.Nudge()

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -130,7 +129,6 @@ type Engine struct {
 	returned chan struct{} // of one: archives came back, so copies may be made
 	lacking  chan struct{} // of one: a copy was not made
 	healing  chan struct{} // bounds the heals under way at a time
-	healed   atomic.Int64  // heals that succeeded
 
 	mu       sync.Mutex                  // guards the fields below
 	open     map[ref]*task               // submissions that have not ended

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -61,41 +62,41 @@ func (e *Engine) waker() {
 // copies are missing, now and then, the less often the longer nothing helps.
 func (e *Engine) healer() {
 	var next <-chan time.Time // nil while no copy is known to be missing
-	for fruitless := 0; ; {
+	var healed atomic.Int64   // since the last round began
+	for rounds := 1; ; {      // in a row that healed nothing, and one
 		select {
 		case <-e.lacking:
 			if next == nil {
-				next = time.After(backoff(fruitless + 1))
+				next = time.After(backoff(rounds))
 			}
 			continue
 		case <-e.returned:
-			fruitless = 0
+			rounds = 1
 		case <-next:
 		case <-e.ctx.Done():
 			return
 		}
-		before := e.healed.Load()
-		left := e.healAll()
-		next = nil
-		if left > 0 {
-			next = time.After(backoff(fruitless + 1))
+		if rounds++; healed.Swap(0) > 0 {
+			rounds = 1
 		}
-		if fruitless++; e.healed.Load() > before {
-			fruitless = 0
+		next = nil
+		if e.healAll(func() { healed.Add(1) }) > 0 {
+			next = time.After(backoff(rounds))
 		}
 	}
 }
 
 // healAll starts to heal every ended submission that can be, and returns how
-// many lacked copies. It does not wait for the last ones.
-func (e *Engine) healAll() (left int) {
+// many lacked copies. It does not wait for the last ones; healed is called after
+// each that succeeds.
+func (e *Engine) healAll(healed func()) (left int) {
 	e.walk(func(s *submission) {
 		if !s.ended() || s.idle() {
 			return
 		}
 		left++
 		if e.healable(s) && e.take(e.healing) {
-			e.startHeal(s.ref())
+			e.startHeal(s.ref(), healed)
 		}
 	})
 	e.metrics.uncopied.Set(float64(left))
@@ -111,24 +112,27 @@ func (e *Engine) healable(s *submission) bool {
 	})
 }
 
-// healSoon heals a submission that has just ended, if there is room. Else, and
-// if that fails, it is the healer's: an ended submission is never kept in
-// memory.
+// healSoon heals a submission that has just ended, if that can be and there is
+// room. Else, and if it fails, it is the healer's: an ended submission is never
+// kept in memory.
 func (e *Engine) healSoon(s *submission) {
 	if s.idle() {
 		return
 	}
-	select {
-	case e.healing <- struct{}{}:
-		e.startHeal(s.ref())
-	default:
-		signal(e.lacking)
+	if e.healable(s) {
+		select {
+		case e.healing <- struct{}{}:
+			e.startHeal(s.ref(), func() {})
+			return
+		default:
+		}
 	}
+	signal(e.lacking)
 }
 
 // startHeal heals an ended submission in a slot that the caller took, unless
 // that is being done.
-func (e *Engine) startHeal(id ref) {
+func (e *Engine) startHeal(id ref, healed func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed || e.mending[id] {
@@ -137,7 +141,9 @@ func (e *Engine) startHeal(id ref) {
 	}
 	e.mending[id] = true
 	e.wg.Go(func() {
-		e.tryHeal(e.ctx, id)
+		if e.tryHeal(e.ctx, id) {
+			healed()
+		}
 		e.mu.Lock()
 		delete(e.mending, id)
 		e.mu.Unlock()
@@ -145,17 +151,17 @@ func (e *Engine) startHeal(id ref) {
 	})
 }
 
-func (e *Engine) tryHeal(ctx context.Context, id ref) {
+// tryHeal heals an ended submission, and tells the healer if that fails.
+func (e *Engine) tryHeal(ctx context.Context, id ref) bool {
 	s, err := e.load(id)
 	if err == nil && !s.idle() {
 		err = e.heal(ctx, s)
 	}
 	switch {
 	case err == nil:
-		e.healed.Add(1)
-		return
+		return true
 	case ctx.Err() != nil, errors.Is(err, errCrash):
-		return
+		return false
 	case fault.CodeOf(err) == codeNoArchive:
 		e.cfg.Log.DebugContext(ctx, "copies are missing", "submission", id.submission, "err", err)
 	default:
@@ -163,6 +169,7 @@ func (e *Engine) tryHeal(ctx context.Context, id ref) {
 	}
 	e.metrics.retries.Inc()
 	signal(e.lacking)
+	return false
 }
 
 // heal brings an ended submission to its full number of copies. Then its bytes
