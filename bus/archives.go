@@ -38,6 +38,12 @@ type Ranker interface {
 	Rank(key [32]byte) []wire.ArchiveID
 }
 
+// A Ranker may also know which process is the enrolled archive: see
+// Roster.Speaks. Acknowledgements of others are then not believed.
+type speaker interface {
+	Speaks(id wire.ArchiveID, boot string) bool
+}
+
 // ArchivesConfig configures a client of archives.
 type ArchivesConfig struct {
 	// Copies is how many archives get the bytes of an upload (PUT_COPIES).

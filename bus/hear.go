@@ -114,7 +114,12 @@ func (r *Roster) hear(hello wire.Hello) {
 		}
 	}
 	if m.entry.Key != hello.Key {
-		r.refuse("key", hello, "ignoring an archive that is not the one enrolled under its id: the keys differ")
+		r.refuse("key", hello, "ignoring an archive that is not the one enrolled under its id: the keys differ; stop one of the two")
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		now := r.now()
+		m.twice = now // both hear what is sent to the id: no bytes are offered to it
+		r.note(m, now)
 		return
 	}
 	r.metrics.hellos.Inc()

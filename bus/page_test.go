@@ -164,7 +164,10 @@ func TestLargeAnswersArriveInPages(t *testing.T) {
 					got.Records = append(got.Records, more.Records...)
 				}
 				stop()
-				got.Page, got.Pages = 0, 0
+				if got.Boot != s.node.boot {
+					t.Errorf("%s: it is of process %q", name, got.Boot)
+				}
+				got.Page, got.Pages, got.Boot = 0, 0, ""
 				if !bytes.Equal(encode(t, want), encode(t, got)) { // cmp takes seconds for megabytes
 					t.Errorf("%s: the answer differs", name)
 				}

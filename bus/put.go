@@ -37,6 +37,9 @@ func (a *Archives) Put(ctx context.Context, id wire.ArchiveID, put wire.Put) (wi
 	} else if want := put.Record.ID(); ack.ArchiveID != id || ack.RecordID != want {
 		err = fault.New(fault.Internal, CodeBadAck, "archive %s: acknowledged record %s as archive %s; sent %s", id, ack.RecordID, ack.ArchiveID, want)
 	}
+	if who, ok := a.ranker.(speaker); ok && err == nil && !who.Speaks(id, ack.Boot) {
+		err = fault.New(fault.Transient, CodeBadAck, "archive %s: the acknowledgement is of process %q, which is not the one that is enrolled", id, ack.Boot)
+	}
 	if err != nil {
 		a.metrics.puts.WithLabelValues("bad-ack").Inc()
 		return wire.PutAck{}, err

@@ -150,6 +150,18 @@ func (r *Roster) Alive() []wire.ArchiveID {
 	return out
 }
 
+// Speaks reports whether a message of the process boot is one of the archive
+// enrolled as id: its hellos carry the enrolled key. Another process under the
+// same id, say of an archive that was made anew by mistake, speaks for itself.
+// Nobody is believed before his first hello to this process, which is due within
+// HelloInterval of his connecting.
+func (r *Roster) Speaks(id wire.ArchiveID, boot string) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	m := r.members[id]
+	return m != nil && !m.heard.IsZero() && m.hello.Boot == boot
+}
+
 // Reachable returns how many archives may be offered a put now.
 func (r *Roster) Reachable() int { return len(r.Alive()) }
 

@@ -164,6 +164,37 @@ func TestHelloWithAnotherKeyIsIgnoredAndLoggedOnce(t *testing.T) {
 	}
 }
 
+// An archive that was made anew under the id of one that lives hears all that is
+// sent to the id. What it says is not the enrolled archive's, and as long as it
+// lives no bytes are offered to either.
+func TestAnotherArchiveUnderOneIDIsNotBelieved(t *testing.T) {
+	b := newBench(t, RosterConfig{Open: true})
+	if b.Speaks("archive-a", "1") {
+		t.Error("believed before anybody is enrolled")
+	}
+	b.say(helloOf("archive-a", "1"))
+	b.wantAlive("archive-a")
+	twin := helloOf("archive-a", "9")
+	twin.Key = keyOf("twin")
+	b.say(twin)
+	b.wantAlive()
+	if b.state("archive-a") != StateQuarantined {
+		t.Error(b.state("archive-a"))
+	}
+	for boot, want := range map[string]bool{"1": true, "9": false, "": false} {
+		if got := b.Speaks("archive-a", boot); got != want {
+			t.Errorf("process %q speaks: %v", boot, got)
+		}
+	}
+	b.now = b.now.Add(QuarantineTime)
+	b.say(helloOf("archive-a", "1"))
+	b.wantAlive("archive-a")
+	b.say(helloOf("archive-a", "2")) // a restart
+	if !b.Speaks("archive-a", "2") || b.Speaks("archive-a", "1") {
+		t.Error("after a restart the old process is believed")
+	}
+}
+
 func TestTwoLiveProcessesWithOneIDAreQuarantined(t *testing.T) {
 	b := newBench(t, RosterConfig{Open: true})
 	say := func(boot string) {

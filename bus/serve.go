@@ -54,6 +54,7 @@ type ArchiveConfig struct {
 type ArchiveService struct {
 	conn    *Conn
 	id      wire.ArchiveID
+	boot    string // of this process; in every reply
 	node    Node
 	absent  func(digest wire.Digest) bool // nil: no quick look
 	blobs   Blobs
@@ -87,7 +88,7 @@ func ServeArchive(conn *Conn, node Node, blobs Blobs, cfg ArchiveConfig) (*Archi
 	}
 	work, hurry := context.WithCancel(context.Background())
 	s := &ArchiveService{
-		conn: conn, id: id, node: node, blobs: blobs,
+		conn: conn, id: id, boot: node.Hello().Boot, node: node, blobs: blobs,
 		copies: cmp.Or(cfg.Copies, DefaultCopies), log: orDiscard(cfg.Log).With("archive", id),
 		metrics: newServiceMetrics(id), others: newPresence(cfg.Now),
 		queries: startWorkers(queryWorkers, MaxQueuedQueries),

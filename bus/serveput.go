@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"bytes"
 	"context"
 
 	"github.com/nats-io/nats.go"
@@ -51,11 +52,30 @@ func (s *ArchiveService) putIfOwner(ctx context.Context, msg *nats.Msg) {
 	if !ok {
 		return
 	}
+	if err := bareKind(&put.Record); err != nil {
+		s.metrics.puts.WithLabelValues("malformed").Inc()
+		s.refuse(msg, err)
+		return
+	}
 	if !s.owns(put.Record.SHA256) {
 		s.metrics.puts.WithLabelValues("not-owner").Inc()
 		return
 	}
 	s.store(ctx, msg, put)
+}
+
+// bareKind refuses what nobody but an aggregator may have recorded. On the bare
+// subject anybody puts who may publish there: private metadata in clear would be
+// kept for ever, a control record would steer what is not its sender's, and a
+// file's bytes come through an aggregator.
+func bareKind(r *wire.PutRecord) error {
+	switch {
+	case r.Kind == wire.KindPrivateMetadata && !bytes.HasPrefix(r.Body, []byte(wire.SealedMagic)):
+		return fault.New(fault.Invalid, CodeMalformed, "put: body: private metadata is stored only sealed: send it through %s", wire.SubjectSubmit)
+	case r.Kind == wire.KindFile || r.Kind.Control():
+		return fault.New(fault.Invalid, CodeMalformed, "put: kind: records of kind %q are not taken on this subject", r.Kind)
+	}
+	return nil
 }
 
 func (s *ArchiveService) decodePut(msg *nats.Msg) (wire.Put, bool) {

@@ -92,7 +92,7 @@ func (s *ArchiveService) answerOutcome(ctx context.Context, data []byte, named b
 // reply sends the pages of an answer. The NATS reply field of the query plays no
 // part: where it differs from the correlation id, the id rules.
 func (s *ArchiveService) reply(q wire.Query, reply wire.Reply, outcome string) string {
-	reply.ArchiveID, reply.SHA256 = s.id, q.SHA256
+	reply.ArchiveID, reply.SHA256, reply.Boot = s.id, q.SHA256, s.boot
 	messages, err := pages(reply, s.conn.ctl.MaxPayload()-replyHeadroom)
 	if err != nil {
 		s.internal(wire.SubjectQuery, err)

@@ -89,6 +89,7 @@ func (g *Gatherer) begin(q question, expected []wire.ArchiveID) *gathering {
 	run := &gathering{
 		question: q,
 		drop:     g.meter().drop,
+		speaks:   speaks(g.Roster),
 		log:      cmp.Or(g.Log, slog.New(slog.DiscardHandler)),
 		expected: append([]wire.ArchiveID{}, expected...),
 		answers:  make(map[wire.ArchiveID]*answer, len(expected)),

@@ -14,8 +14,9 @@ const MaxPages = 1 << 12
 // A gathering is one fan-out under way. It is used by one goroutine.
 type gathering struct {
 	question
-	drop func(reason string)
-	log  *slog.Logger
+	drop   func(reason string)
+	speaks func(wire.ArchiveID, string) bool
+	log    *slog.Logger
 
 	expected []wire.ArchiveID // sorted
 	answers  map[wire.ArchiveID]*answer
@@ -27,21 +28,32 @@ type gathering struct {
 type answer struct {
 	pages int // how many there are; 0 before the first
 	seen  map[int]bool
-	holes bool // something of it was lost: it will never be whole
-	whole bool // all pages are here, without holes; kept by gathering.settle
+	boot  string // the process that said it
+	holes bool   // something of it was lost: it will never be whole
+	whole bool   // all pages are here, without holes; kept by gathering.settle
 }
 
-// counts says whose replies are looked at: the enrolled archives'.
-func (g *gathering) counts(id wire.ArchiveID) (*answer, bool) {
-	a, ok := g.answers[id]
-	return a, ok
+// counts says whose replies are looked at: the enrolled archives', and of
+// processes under one of their ids only the one that the roster knows, if it
+// does.
+func (g *gathering) counts(r *wire.Reply) (*answer, bool) {
+	a, ok := g.answers[r.ArchiveID]
+	return a, ok && g.speaks(r.ArchiveID, r.Boot)
 }
 
 // take adds a reply, or drops and counts it.
 func (g *gathering) take(ctx context.Context, r wire.Reply) {
-	a, ok := g.counts(r.ArchiveID)
+	a, ok := g.counts(&r)
 	if !ok {
 		g.drop(dropUnlisted)
+		return
+	}
+	if a.seen != nil && a.boot != r.Boot {
+		// Two processes answer under one id and nobody knows which is the
+		// archive: what either says can not be called complete.
+		g.drop(dropTwoProcesses)
+		a.holes = true
+		g.settle(a)
 		return
 	}
 	if reason := g.page(a, r); reason != "" {
@@ -100,7 +112,7 @@ func (g *gathering) page(a *answer, r wire.Reply) (reason string) {
 		return dropPageTwice
 	}
 	if a.seen == nil {
-		a.pages, a.seen = pages, map[int]bool{}
+		a.pages, a.seen, a.boot = pages, map[int]bool{}, r.Boot
 	}
 	a.seen[page] = true
 	return ""

@@ -46,6 +46,22 @@ type Roster interface {
 	Enrolled() []wire.ArchiveID
 }
 
+// A Speaker is a Roster that also knows processes. Speaks reports whether a
+// reply of the process boot is one of the enrolled archive: another process
+// under the same id is not believed, for its silence or its empty answer would
+// make an incomplete answer look complete.
+type Speaker interface {
+	Speaks(id wire.ArchiveID, boot string) bool
+}
+
+// speaks is Speaks of a roster that has it; others believe every process.
+func speaks(r Roster) func(wire.ArchiveID, string) bool {
+	if s, ok := r.(Speaker); ok {
+		return s.Speaks
+	}
+	return func(wire.ArchiveID, string) bool { return true }
+}
+
 // Held is a record and the archives that hold it.
 type Held struct {
 	Record     wire.Record      // seq is 0: it is local to an archive; storedAt is the earliest

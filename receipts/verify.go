@@ -10,22 +10,23 @@ import (
 // Reasons for which replies and records are dropped, as they are counted.
 const (
 	// Replies.
-	dropUnlisted    = "unlisted-archive" // its archive is not enrolled
-	dropDigest      = "wrong-digest"     // it answers another question
-	dropPageRange   = "page-out-of-range"
-	dropPageTwice   = "page-duplicate"
-	dropPageTotal   = "page-contradicts" // it disagrees with an earlier page on how many there are
-	dropNotAsked    = "kind-not-asked"
-	dropNotVisible  = "not-visible" // the caller may not see it
-	dropForeignKey  = "foreign-key" // it does not belong under the digest
-	dropMalformed   = "malformed"   // it is what was stored, but no record by our rules
-	dropDamaged     = "damaged"     // the id does not follow from the content
-	dropWithheld    = "body-withheld"
-	dropTooManyHeld = "over-cap"
+	dropUnlisted     = "unlisted-archive" // its archive is not enrolled, or it is of another process under its id
+	dropTwoProcesses = "two-processes"    // another process answered under the same id
+	dropDigest       = "wrong-digest"     // it answers another question
+	dropPageRange    = "page-out-of-range"
+	dropPageTwice    = "page-duplicate"
+	dropPageTotal    = "page-contradicts" // it disagrees with an earlier page on how many there are
+	dropNotAsked     = "kind-not-asked"
+	dropNotVisible   = "not-visible" // the caller may not see it
+	dropForeignKey   = "foreign-key" // it does not belong under the digest
+	dropMalformed    = "malformed"   // it is what was stored, but no record by our rules
+	dropDamaged      = "damaged"     // the id does not follow from the content
+	dropWithheld     = "body-withheld"
+	dropTooManyHeld  = "over-cap"
 )
 
 var dropReasons = []string{
-	dropUnlisted, dropDigest, dropPageRange, dropPageTwice, dropPageTotal, dropNotAsked,
+	dropUnlisted, dropTwoProcesses, dropDigest, dropPageRange, dropPageTwice, dropPageTotal, dropNotAsked,
 	dropNotVisible, dropForeignKey, dropMalformed, dropDamaged, dropWithheld, dropTooManyHeld,
 }
 

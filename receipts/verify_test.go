@@ -110,6 +110,47 @@ func TestNothingIsBelieved(t *testing.T) {
 	}
 }
 
+// knowing is a roster that knows which process every archive is.
+type knowing struct {
+	roster
+	boots map[wire.ArchiveID]string
+}
+
+func (k knowing) Speaks(id wire.ArchiveID, boot string) bool { return k.boots[id] == boot }
+
+// TestAnotherProcessIsNoAnswer: a process that answers under an enrolled id and
+// is not that archive neither ends the wait nor hides what the archive says.
+func TestAnotherProcessIsNoAnswer(t *testing.T) {
+	good := record(wire.KindMetadata, `{"good":true}`)
+	by := func(boot string, r wire.Reply) wire.Reply { r.Boot = boot; return r }
+	known := knowing{roster{"archive-a"}, map[wire.ArchiveID]string{"archive-a": "real"}}
+	for _, c := range []struct {
+		name     string
+		roster   receipts.Roster
+		replies  []wire.Reply
+		records  int
+		complete bool
+	}{
+		{"the twin first", known, []wire.Reply{by("twin", reply("archive-a")), by("real", reply("archive-a", good))}, 1, true},
+		{"the twin alone", known, []wire.Reply{by("twin", reply("archive-a"))}, 0, false},
+		{"a reply without a process", known, []wire.Reply{reply("archive-a")}, 0, false},
+		{"two that nobody knows", roster{"archive-a", "archive-b"}, []wire.Reply{by("one", reply("archive-a")), by("two", reply("archive-a", good)), reply("archive-b")}, 0, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := &asker{t: t}
+				for i, r := range c.replies {
+					a.script = append(a.script, says{time.Duration(i + 1), r})
+				}
+				got, took := gather(t, a, c.roster)
+				if len(got.Records) != c.records || got.Complete != c.complete || (took == wait) == c.complete {
+					t.Errorf("%d records, complete %v after %v, missing %v", len(got.Records), got.Complete, took, got.Missing)
+				}
+			})
+		})
+	}
+}
+
 // TestRecordsBelongUnderEachOfTheirKeys: the subject, the record's own id, the
 // file's digest and the digest in its CID.
 func TestRecordsBelongUnderEachOfTheirKeys(t *testing.T) {

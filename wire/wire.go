@@ -80,13 +80,16 @@ type Query struct {
 
 // Reply is an archive's answer to a Query (seed, with paging added). A reply
 // never exceeds the server's max_payload: the records are spread over Pages
-// messages, numbered from 1. Page 0 means an unpaged reply of a seed peer.
+// messages, numbered from 1. Page 0 means an unpaged reply of a seed peer. Boot
+// is the process that answers, as in its Hello: another process under the same
+// id is not the enrolled archive.
 type Reply struct {
 	ArchiveID ArchiveID `json:"archiveId"`
 	SHA256    Digest    `json:"sha256"`
 	Records   []Record  `json:"records"`
 	Page      int       `json:"page,omitzero"`
 	Pages     int       `json:"pages,omitzero"`
+	Boot      string    `json:"boot,omitzero"`
 }
 
 // Record is one append-only entry of an archive as it is answered to a query.
