@@ -59,6 +59,8 @@ type Files interface {
 	// complete and durable here. An error of kind fault.NotFound says that they
 	// are not.
 	Blocks(ctx context.Context, sha256 [32]byte, cid string) ([][32]byte, error)
+	// Size returns the size in bytes of that file, with the errors of Blocks.
+	Size(ctx context.Context, sha256 [32]byte, cid string) (int64, error)
 }
 
 func (c Config) withDefaults() (Config, error) {

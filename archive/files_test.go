@@ -22,7 +22,7 @@ func fileRecord(tenant wire.TenantID, subject wire.Digest) wire.PutRecord {
 	return wire.PutRecord{
 		Kind: wire.KindFile, SHA256: subject, TenantID: tenant, SubmissionID: "018fa2b4-5f03-7cc1-a1b2-0242ac120002", Part: 2,
 		AttachedAt: "2025-05-19T12:00:00.000000001Z",
-		File:       &wire.File{Name: "scan é.pdf", Size: 3 << 20, SHA256: digest("bytes of the file"), CID: fileCID, ContentType: "application/pdf"},
+		File:       &wire.File{Name: "scan é.pdf", Size: fileSize, SHA256: digest("bytes of the file"), CID: fileCID, ContentType: "application/pdf"},
 		ShareWith:  []wire.Share{{TenantID: bob, Mode: wire.ModeMetadata}, {TenantID: carol, Mode: wire.ModeFiles}},
 	}
 }
@@ -44,10 +44,28 @@ func TestFileRecordWaitsForItsBytes(t *testing.T) {
 	}
 }
 
+// A record that states another size than the file has is refused: its readers
+// would get a file that never ends as it should.
+func TestFileRecordStatesTheSize(t *testing.T) {
+	n := newNode(t)
+	r := fileRecord(alice, digest("subject"))
+	n.cfg.Files.(*files).add(r.File.SHA256, digest("root"))
+	n.cfg.Files.(*files).resize(r.File.SHA256, fileSize-1)
+	_, err := n.Put(t.Context(), wire.Put{PutID: wire.NewPutID(), Record: r})
+	if !fault.Is(err, fault.Invalid) || fault.CodeOf(err) != "FILE_SIZE" || fault.FieldOf(err) != "record.file.size" {
+		t.Errorf("a record of another size: %v", err)
+	}
+	if n.Seq() != 0 {
+		t.Errorf("%d records are stored", n.Seq())
+	}
+}
+
 // brokenFiles answers everything with an error.
 type brokenFiles struct{ err error }
 
 func (b brokenFiles) Blocks(context.Context, [32]byte, string) ([][32]byte, error) { return nil, b.err }
+
+func (b brokenFiles) Size(context.Context, [32]byte, string) (int64, error) { return 0, b.err }
 
 func TestFileStoreErrorsPass(t *testing.T) {
 	broken := errors.New("broken")
@@ -93,7 +111,7 @@ func TestFileOf(t *testing.T) {
 
 	// Another file of another tenant that shares the block, and has it for root.
 	other := fileRecord(bob, digest("elsewhere"))
-	other.File = &wire.File{Size: 1, SHA256: digest("other file"), CID: otherCID}
+	other.File = &wire.File{Size: fileSize, SHA256: digest("other file"), CID: otherCID}
 	other.ShareWith = nil
 	store.add(other.File.SHA256, blocks)
 	mustPut(t, n, other)
@@ -101,7 +119,7 @@ func TestFileOf(t *testing.T) {
 	// A file that somebody attached to the digest of the block: that gives no
 	// right to the block.
 	attached := fileRecord(carol, blocks)
-	attached.File = &wire.File{Size: 1, SHA256: digest("attached"), CID: fileCID}
+	attached.File = &wire.File{Size: fileSize, SHA256: digest("attached"), CID: fileCID}
 	store.add(attached.File.SHA256, digest("its only block"))
 	mustPut(t, n, attached)
 

@@ -144,6 +144,13 @@ func (n *Node) blocks(ctx context.Context, f *wire.File) ([][digestLen]byte, err
 	if fault.Is(err, fault.NotFound) {
 		return nil, missing(err)
 	}
+	if err != nil {
+		return nil, err
+	}
+	size, err := n.cfg.Files.Size(ctx, f.SHA256, f.CID)
+	if err == nil && size != f.Size {
+		return nil, fault.New(fault.Invalid, "FILE_SIZE", "archive: the file %s has %d bytes, the record says %d", f.CID, size, f.Size).InField("record.file.size")
+	}
 	return blocks, err
 }
 

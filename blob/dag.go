@@ -145,25 +145,47 @@ func (s *Store) Blocks(ctx context.Context, sha256 [32]byte, cid string) ([][32]
 		return nil, err
 	}
 	defer leave()
-	c, err := ParseCID(cid)
+	r, err := s.rootOf(ctx, sha256, cid)
 	if err != nil {
 		return nil, err
-	}
-	r, err := s.root(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	if r.file != sha256 {
-		return nil, fault.New(fault.NotFound, CodeUnknownCID, "blob: the file %s here has another SHA-256 than %x", c, sha256)
-	}
-	if err := s.present(r); err != nil {
-		return nil, s.readError(r.file, err)
 	}
 	w := walk{store: s, seen: make(map[CID]bool)}
-	if err := w.visit(ctx, c, 0); err != nil {
+	if err := w.visit(ctx, r.cid, 0); err != nil {
 		return nil, s.readError(r.file, err)
 	}
 	return w.digests, nil
+}
+
+// Size returns the size in bytes of a committed file. The errors are those of
+// Blocks.
+func (s *Store) Size(ctx context.Context, sha256 [32]byte, cid string) (int64, error) {
+	leave, err := s.enter()
+	if err != nil {
+		return 0, err
+	}
+	defer leave()
+	r, err := s.rootOf(ctx, sha256, cid)
+	return r.size, err
+}
+
+// rootOf finds the root of a committed file whose bytes are here in full
+// length.
+func (s *Store) rootOf(ctx context.Context, sha256 [32]byte, cid string) (rootInfo, error) {
+	c, err := ParseCID(cid)
+	if err != nil {
+		return rootInfo{}, err
+	}
+	r, err := s.root(ctx, c)
+	if err != nil {
+		return rootInfo{}, err
+	}
+	if r.file != sha256 {
+		return rootInfo{}, fault.New(fault.NotFound, CodeUnknownCID, "blob: the file %s here has another SHA-256 than %x", c, sha256)
+	}
+	if err := s.present(r); err != nil {
+		return rootInfo{}, s.readError(r.file, err)
+	}
+	return r, nil
 }
 
 // walk lists the blocks below a root.
