@@ -54,6 +54,9 @@ func (d *draft) setSHA256(text string) error {
 	if err != nil {
 		return refuseText(CodeBadDigest, "sha256", err)
 	}
+	if digest.IsZero() {
+		return refuse(CodeBadDigest, "sha256", "it is all zeros, which stands for no digest; send the SHA-256 of something")
+	}
 	d.sha256 = &digest
 	return nil
 }

@@ -78,6 +78,7 @@ func TestJSONRefusals(t *testing.T) {
 		{"a file with a bad content type", `{"files":[{"contentType":"text","dataBase64":""}]}`, CodeBadField, "files[0]"},
 		{"attachments as an object", `{"attachments":{}}`, CodeBadJSON, "attachments"},
 		{"an attachment without kind", `{"data":"x","attachments":[{"dataBase64":""}]}`, CodeBadField, "attachments[0]"},
+		{"the digest of nothing known", `{"sha256":"` + strings.Repeat("0", 64) + `"}`, CodeBadDigest, "sha256"},
 		{"an attachment that would pass for the seal", `{"data":"x","attachments":[{"kind":"seal","dataBase64":""}]}`, CodeReservedKind, "attachments[0]"},
 		{"an attachment of a reserved kind", `{"data":"x","attachments":[{"kind":"share","dataBase64":""}]}`, CodeReservedKind, "attachments[0]"},
 		{"an attachment without bytes", `{"data":"x","attachments":[{"kind":"note"}]}`, CodeBadField, "attachments[0]: dataBase64 is missing"},

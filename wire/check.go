@@ -74,6 +74,9 @@ func (r *PutRecord) check(withheld bool) *Error {
 	if err := kindGrammar.check(string(r.Kind)); err != nil {
 		return err.in("kind")
 	}
+	if r.Kind == ReceiptSeal || r.Kind == ReceiptMetadataAttach {
+		return refuse("kind", "%q is a kind of receipts, not of records", r.Kind)
+	}
 	if r.SHA256.IsZero() {
 		return refuse("sha256", "missing; give the SHA-256 that the record is about")
 	}

@@ -43,6 +43,8 @@ func TestPutRecordCheck(t *testing.T) {
 			*r = PutRecord{Kind: KindMetadata, SHA256: r.SHA256, TenantID: "a", Body: []byte("{}")}
 		}},
 		{"no kind", "kind", "missing", func(r *PutRecord) { r.Kind = "" }},
+		{"the kind of a receipt", "kind", "of receipts", func(r *PutRecord) { r.Kind = ReceiptSeal }},
+		{"the kind of another receipt", "kind", "of receipts", func(r *PutRecord) { r.Kind = ReceiptMetadataAttach }},
 		{"odd kind", "kind", "'_'", func(r *PutRecord) { r.Kind = "a_b" }},
 		{"no digest", "sha256", "missing", func(r *PutRecord) { r.SHA256 = Digest{} }},
 		{"no tenant", "tenantId", "missing", func(r *PutRecord) { r.TenantID = "" }},

@@ -57,8 +57,18 @@ func formatUUID(b [16]byte) string {
 	return string(out[:])
 }
 
-// NewJobID returns a fresh UUIDv7.
-func NewJobID() JobID { return JobID(processUUIDs.next()) }
+// NewJobID returns a fresh UUIDv7. Unlike those of the other ids its bits beside
+// the time are all random: job ids are shown to other tenants, and two that were
+// made one after the other must not look it.
+func NewJobID() JobID {
+	var b [16]byte
+	rand.Read(b[:])
+	at := uint64(max(processUUIDs.now().UnixMilli(), 0))
+	random := uint64(binary.BigEndian.Uint16(b[6:])) & 0xfff
+	binary.BigEndian.PutUint64(b[:8], at<<16|0x7000|random)
+	b[8] = b[8]&0x3f | 0x80 // variant 10
+	return JobID(formatUUID(b))
+}
 
 // NewSubmissionID returns a fresh UUIDv7.
 func NewSubmissionID() SubmissionID { return SubmissionID(processUUIDs.next()) }

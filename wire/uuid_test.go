@@ -92,13 +92,13 @@ func TestClockBefore1970MakesValidIDs(t *testing.T) {
 func TestParallelIDsAreUnique(t *testing.T) {
 	const workers, each = 8, 2000
 	var mu sync.Mutex
-	seen := make(map[JobID]bool, workers*each)
+	seen := make(map[SubmissionID]bool, workers*each)
 	var wg sync.WaitGroup
 	for range workers {
 		wg.Go(func() {
-			last := JobID("")
+			last := SubmissionID("")
 			for range each {
-				id := NewJobID()
+				id := NewSubmissionID()
 				if id <= last {
 					t.Errorf("%s after %s in one goroutine", id, last)
 				}
@@ -112,6 +112,34 @@ func TestParallelIDsAreUnique(t *testing.T) {
 	wg.Wait()
 	if len(seen) != workers*each {
 		t.Errorf("%d distinct ids of %d", len(seen), workers*each)
+	}
+}
+
+// Job ids are shown to other tenants: two that were made one after the other
+// must not be told by it.
+func TestJobIDsTellNoOrder(t *testing.T) {
+	const n = 10_000
+	seen, consecutive := make(map[JobID]bool, n), 0
+	counter := func(id JobID) int64 {
+		v, err := strconv.ParseInt(string(id[15:18]), 16, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	last := NewJobID()
+	for range n {
+		id := NewJobID()
+		if got, err := ParseJobID(string(id)); err != nil || got != id || !uuidV7.MatchString(string(id)) {
+			t.Fatalf("%s: %v", id, err)
+		}
+		if counter(id) == counter(last)+1 {
+			consecutive++
+		}
+		seen[id], last = true, id
+	}
+	if len(seen) != n || consecutive > 30 { // chance gives 10000/4096 of them
+		t.Errorf("%d distinct ids of %d, %d of them follow each other", len(seen), n, consecutive)
 	}
 }
 

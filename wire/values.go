@@ -68,6 +68,10 @@ func (k Kind) Reserved() bool {
 	return k.Control()
 }
 
+// SealedMagic is what the stored body of private metadata starts with. Package
+// vault defines the rest; a body that does not start so is not sealed.
+const SealedMagic = "VERAESM"
+
 // Share modes: what a grantee may see. A later share record with ModeNone
 // revokes.
 const (
