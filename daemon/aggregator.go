@@ -185,7 +185,7 @@ func RunAggregator(ctx context.Context, c Aggregator, log *slog.Logger, level *s
 	log = log.With("program", "aggregator")
 	stack := &serve.Stack{Log: log}
 	a := &aggregator{Aggregator: c, log: log, level: level, stack: stack, asked: ctx}
-	if err := a.start(); err != nil {
+	if _, err := starting(ctx, func() (struct{}, error) { return struct{}{}, a.start() }); err != nil {
 		return closeAfter(stack, fmt.Errorf("aggregator: %w", err))
 	}
 	log.Info("the aggregator serves", "http", a.running.HTTPURL, "nats", a.running.NATSURL, "dir", c.DataDir, "version", serve.Version().String())

@@ -38,6 +38,9 @@ func (c *Archived) Check() error {
 	if c.BloomErrorRate < bloom.MinErrorRate || c.BloomErrorRate > bloom.MaxErrorRate {
 		return fault.New(fault.Invalid, "OUT_OF_RANGE", "BLOOM_ERROR_RATE: %g is out of range: %g to %g", c.BloomErrorRate, bloom.MinErrorRate, bloom.MaxErrorRate).InField("BLOOM_ERROR_RATE")
 	}
+	if c.DiskReserve < 1 || c.DiskReserve > 1<<62 {
+		return fault.New(fault.Invalid, "OUT_OF_RANGE", "DISK_RESERVE: %d is out of range: at least 1 byte stays free", c.DiskReserve).InField("DISK_RESERVE")
+	}
 	for name, v := range map[string]int64{"PUT_COPIES": int64(c.PutCopies), "UPLOAD_IDLE_S": int64(c.UploadIdle), "MAX_FILE_BYTES": c.MaxFile} {
 		if err := positive(name, v); err != nil {
 			return err
@@ -110,7 +113,7 @@ func RunArchive(ctx context.Context, c Archived, log *slog.Logger, level *slog.L
 		return err
 	}
 	stack := &serve.Stack{Log: log}
-	tasks, err := startArchive(ctx, c, log, level, stack)
+	tasks, err := starting(ctx, func() ([]serve.Task, error) { return startArchive(ctx, c, log, level, stack) })
 	if err != nil {
 		return closeAfter(stack, err)
 	}

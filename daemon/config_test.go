@@ -142,6 +142,7 @@ func TestValuesOutOfRangeAreNamed(t *testing.T) {
 		"archive id set":  {"ARCHIVE_ID", archived(func(*Archived) {}), archived(func(c *Archived) { c.ArchiveID = "" })},
 		"error rate low":  {"BLOOM_ERROR_RATE", archived(func(c *Archived) { c.BloomErrorRate = 1e-6 }), archived(func(c *Archived) { c.BloomErrorRate = 9e-7 })},
 		"error rate high": {"BLOOM_ERROR_RATE", archived(func(c *Archived) { c.BloomErrorRate = 0.5 }), archived(func(c *Archived) { c.BloomErrorRate = 0.51 })},
+		"disk reserve":    {"DISK_RESERVE", archived(func(c *Archived) { c.DiskReserve = 1 }), archived(func(c *Archived) { c.DiskReserve = 0 })},
 		"upload idle":     {"UPLOAD_IDLE_S", archived(func(c *Archived) { c.UploadIdle = 1 }), archived(func(c *Archived) { c.UploadIdle = 0 })},
 		"wait":            {"WAIT_ARCHIVE_MS", aggregator(func(c *Aggregator) { c.WaitArchive = 1 }), aggregator(func(c *Aggregator) { c.WaitArchive = 0 })},
 		"copies":          {"PUT_MIN_COPIES", aggregator(func(c *Aggregator) { c.PutMinCopies = 2 }), aggregator(func(c *Aggregator) { c.PutMinCopies = 3 })},

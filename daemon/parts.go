@@ -24,6 +24,7 @@ const (
 	serviceLimit = 15 * time.Second // finishes what it has begun
 	httpLimit    = 30 * time.Second // a client that waits for a job is answered
 	serverLimit  = 5 * time.Second
+	startGrace   = 10 * time.Second // a start that was asked to stop may finish in this time
 )
 
 // admin opens the admin listener.
@@ -103,6 +104,33 @@ func cut(ctx context.Context, srv *http.Server, listener net.Listener) error {
 		err = errors.Join(err, srv.Close())
 	}
 	return err
+}
+
+// starting runs a program's start and gives up on it when the program is asked
+// to stop meanwhile: opening a store on a full or failing disk may take for
+// ever. What the start still holds ends with the process.
+func starting[T any](ctx context.Context, start func() (T, error)) (T, error) {
+	type outcome struct {
+		value T
+		err   error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		v, err := start()
+		done <- outcome{v, err}
+	}()
+	select {
+	case o := <-done:
+		return o.value, o.err
+	case <-ctx.Done():
+	}
+	select {
+	case o := <-done:
+		return o.value, o.err
+	case <-time.After(startGrace):
+		var none T
+		return none, fault.New(fault.Transient, "STOPPED", "asked to stop while a store was opening; it may be waiting for its disk")
+	}
 }
 
 // announceReady writes the ready file, if there is to be one.

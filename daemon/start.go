@@ -80,6 +80,9 @@ func (a *aggregator) startNATS() error {
 	if port == 0 {
 		port = server.RandomPort
 	}
+	if !loopback(a.NATSListen) {
+		a.log.Warn("the embedded NATS server listens beyond this machine and asks for no credentials: whoever reaches it can submit and look up as any tenant", "addr", a.NATSListen)
+	}
 	a.nats, err = server.Start(server.Config{Host: host, Port: port, Log: a.log})
 	if err != nil {
 		return err

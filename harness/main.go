@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -71,6 +72,11 @@ const stopLimit = 90 * time.Second
 // serveWorld starts the world, does what was asked for, and stops it again.
 func serveWorld(ctx context.Context, cfg config, stdout, stderr io.Writer) (err error) {
 	begin := time.Now()
+	if cfg.Ready != "" { // what an earlier run wrote must not be taken for this one's
+		if err := os.Remove(cfg.Ready); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
 	w, err := world.Start(ctx, world.Config{Dir: cfg.Dir, InProcess: cfg.InProcess, HTTPAddr: cfg.HTTPAddr, NATSAddr: cfg.NATSListen})
 	if err != nil {
 		return err
@@ -99,12 +105,27 @@ func serveWorld(ctx context.Context, cfg config, stdout, stderr io.Writer) (err 
 			return err
 		}
 	}
-	select {
-	case err := <-failed:
-		return err
-	case <-ctx.Done():
-		fmt.Fprintln(stdout, "\nstopping; the data stays in", ready.Dir)
-		return nil
+	return watch(ctx, w, failed, stdout, ready.Dir)
+}
+
+// watch waits for Ctrl-C. An archive that ends by itself, or is killed to see
+// what happens, is told and not missed: the others serve on, and say that it is
+// missing. Without the aggregator nothing serves.
+func watch(ctx context.Context, w *world.World, failed <-chan world.Failure, stdout io.Writer, dir string) error {
+	for {
+		select {
+		case f := <-failed:
+			if f.Name == world.Aggregator {
+				return f.Err
+			}
+			if err := w.Kill(ctx, f.Name); err != nil { // it is dead: only its place is cleared
+				return err
+			}
+			fmt.Fprintf(stdout, "\n%v\nthe others serve on; start the harness again to bring it back\n", f.Err)
+		case <-ctx.Done():
+			fmt.Fprintln(stdout, "\nstopping; the data stays in", dir)
+			return nil
+		}
 	}
 }
 

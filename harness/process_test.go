@@ -10,10 +10,12 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/verae/archive/client"
 	"github.com/verae/archive/harness/world"
 	"github.com/verae/archive/internal/need"
 	"github.com/verae/archive/wire"
@@ -21,7 +23,7 @@ import (
 
 // startHarness runs this test binary as the harness and waits until it is
 // ready.
-func startHarness(t *testing.T, out *bytes.Buffer, args ...string) (*exec.Cmd, world.Ready) {
+func startHarness(t *testing.T, out *syncedBuffer, args ...string) (*exec.Cmd, world.Ready) {
 	t.Helper()
 	dir := t.TempDir()
 	ready := filepath.Join(dir, "ready.json")
@@ -47,7 +49,7 @@ func startHarness(t *testing.T, out *bytes.Buffer, args ...string) (*exec.Cmd, w
 			return cmd, r
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the harness is not ready: %s", out)
+			t.Fatalf("the harness is not ready: %s", out.String())
 		}
 		time.Sleep(10 * time.Millisecond) // polls; nothing is timed by it
 	}
@@ -85,7 +87,7 @@ func pids(r world.Ready) (list []int) {
 }
 
 func TestHarnessStopsOnInterrupt(t *testing.T) {
-	var out bytes.Buffer
+	var out syncedBuffer
 	cmd, r := startHarness(t, &out)
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
@@ -100,7 +102,7 @@ func TestNothingOutlivesAKilledHarness(t *testing.T) {
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		need.Missing(t, "/proc")
 	}
-	var out bytes.Buffer
+	var out syncedBuffer
 	cmd, r := startHarness(t, &out)
 	pid, err := aggregatorPID(r)
 	if err != nil {
@@ -135,7 +137,7 @@ func aggregatorPID(r world.Ready) (int, error) {
 func TestPastedCurlWorks(t *testing.T) {
 	need.Program(t, "curl")
 	bash := need.Program(t, "bash")
-	var out bytes.Buffer
+	var out syncedBuffer
 	cmd, r := startHarness(t, &out)
 	line := regexp.MustCompile(`(?s)curl -sS .*?'includeAttached=true'`).FindString(out.String())
 	answer, err := exec.CommandContext(t.Context(), bash, "-c", line).Output()
@@ -191,4 +193,54 @@ func TestSeedTimestampsADirectory(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, job.Files, err)
 		}
 	}
+}
+
+// Killing an archive is the first thing people try: the rest serves on, and
+// says who is missing.
+func TestHarnessOutlivesAnArchive(t *testing.T) {
+	var out syncedBuffer
+	cmd, r := startHarness(t, &out)
+	archive, err := os.FindProcess(r.Archives[0].PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := archive.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	c := client.Client{URL: r.HTTPURL, Key: r.APIKeys["acme"]}
+	job := stamp(t, &c, client.Submission{Data: []byte("document"), IncludeAttached: true})
+	if job.Complete || len(job.ArchivesMissing) != 1 || job.ArchivesMissing[0] != r.Archives[0].ID {
+		t.Errorf("%+v", job)
+	}
+	deadline := time.Now().Add(30 * time.Second)
+	for !strings.Contains(out.String(), "archive-a ended by itself") {
+		if time.Now().After(deadline) {
+			t.Fatalf("the harness does not say so: %s", out.String())
+		}
+		time.Sleep(10 * time.Millisecond) // polls; nothing is timed by it
+	}
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v: %s", err, out.String())
+	}
+}
+
+// syncedBuffer is a buffer that a process writes to while a test reads.
+type syncedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *syncedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
 }

@@ -247,10 +247,16 @@ func (w *World) take(name string) *program {
 	return p
 }
 
-// Failed returns a channel that gets the name and the error of a program that
-// ended without being asked to.
-func (w *World) Failed(ctx context.Context) <-chan error {
-	failed := make(chan error, len(w.Names()))
+// Failure is the end of a program that was not asked to end.
+type Failure struct {
+	Name string
+	Err  error
+}
+
+// Failed returns a channel that gets every program of now that ends without
+// being asked to, until ctx ends.
+func (w *World) Failed(ctx context.Context) <-chan Failure {
+	failed := make(chan Failure, len(w.Names()))
 	for _, name := range w.Names() {
 		w.mu.Lock()
 		p := w.programs[name]
@@ -262,7 +268,7 @@ func (w *World) Failed(ctx context.Context) <-chan error {
 			select {
 			case <-p.done:
 				if ctx.Err() == nil {
-					failed <- fmt.Errorf("world: %s ended by itself: %w (its log: %s)", name, p.err(), w.logFile(name))
+					failed <- Failure{name, fmt.Errorf("%s ended by itself: %w (its log: %s)", name, p.err(), w.logFile(name))}
 				}
 			case <-ctx.Done():
 			}
