@@ -376,9 +376,11 @@ func TestDoorTakesTheTenantFromTheBody(t *testing.T) {
 	}
 	for body, code := range map[string]string{
 		`{"tenantId":"alice"}`: "LOOKUP_SUBJECT",
-		`{"tenantId":"alice","sha256":"` + digestOf("unknown").String() + `"}`:    "NOT_SEALED",
-		`{"tenantId":"alice","jobId":"` + string(wire.NewJobID()) + `"}`:          "JOB_NOT_FOUND",
-		`{"tenantId":"bad tenant","sha256":"` + digestOf("hello").String() + `"}`: "BAD_FIELD",
+		`{"tenantId":"alice","sha256":"` + digestOf("unknown").String() + `"}`:                                                          "NOT_SEALED",
+		`{"tenantId":"alice","jobId":"` + string(wire.NewJobID()) + `"}`:                                                                "JOB_NOT_FOUND",
+		`{"tenantId":"bad tenant","sha256":"` + digestOf("hello").String() + `"}`:                                                       "BAD_FIELD",
+		`{"tenantId":"alice","sha256":"` + digestOf("hello").String() + `","kinds":["Not a kind"]}`:                                     "BAD_FIELD",
+		`{"tenantId":"alice","sha256":"` + digestOf("hello").String() + `","kinds":["a"` + strings.Repeat(`,"a"`, wire.MaxKinds) + `]}`: "BAD_FIELD",
 		`null`: "BAD_FIELD",
 	} {
 		if _, err := door.Lookup(t.Context(), []byte(body)); err == nil || fault.CodeOf(err) != code {

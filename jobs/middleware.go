@@ -91,6 +91,9 @@ func (d Door) Lookup(ctx context.Context, body []byte) ([]byte, error) {
 	if q.TenantID, err = wire.ParseTenantID(string(q.TenantID)); err != nil {
 		return nil, badField(fmt.Errorf("tenantId: %w", err))
 	}
+	if err := checkKinds(q.Kinds); err != nil {
+		return nil, err
+	}
 	var job wire.Job
 	switch {
 	case q.SHA256.IsZero() == (q.JobID == ""):
@@ -104,6 +107,20 @@ func (d Door) Lookup(ctx context.Context, body []byte) ([]byte, error) {
 		return nil, err
 	}
 	return wire.Encode(job)
+}
+
+// checkKinds refuses kinds that no record can have, and more of them than a
+// query takes.
+func checkKinds(kinds []wire.Kind) error {
+	if len(kinds) > wire.MaxKinds {
+		return badField(&wire.Error{Field: "kinds", Offset: -1, Msg: fmt.Sprintf("%d are named; a query takes %d", len(kinds), wire.MaxKinds)})
+	}
+	for _, k := range kinds {
+		if _, err := wire.ParseKind(string(k)); err != nil {
+			return badField(fmt.Errorf("kinds: %w", err))
+		}
+	}
+	return nil
 }
 
 // badField is the refusal of a field that does not parse.

@@ -117,6 +117,10 @@ func TestLaw11RefusalAfterAcceptIsNotTheSendersFault(t *testing.T) {
 			"put":    func(w *world) { w.archives.all(func(n *node) { n.refuse = refusal }) },
 			"commit": func(w *world) { w.archives.all(func(n *node) { n.refuseCommit = refusal }) },
 			"chain":  func(w *world) { w.ledger.setDown(refusal) },
+			"both": func(w *world) {
+				w.archives.all(func(n *node) { n.up = false })
+				w.ledger.setDown(refusal)
+			},
 		} {
 			t.Run(kind.String()+"/"+name, func(t *testing.T) {
 				w := newWorld(t, 2, func(c *Config) { c.PutWait = 100 * time.Millisecond })

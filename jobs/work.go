@@ -224,6 +224,9 @@ func (e *Engine) failed(ctx context.Context, s *submission, t *task, err error) 
 func reason(err error) (fault.Kind, string) {
 	switch kind := fault.KindOf(err); kind {
 	case fault.Transient:
+		if f, ok := errors.AsType[*fault.Error](err); ok {
+			return kind, f.Error() // and not what else went wrong beside it
+		}
 		return kind, err.Error()
 	case fault.Corrupt:
 		return kind, neutral
