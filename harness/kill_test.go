@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -153,33 +154,32 @@ func untilAccepted(ctx context.Context, t *testing.T, c *client.Client, s client
 	return wire.Accepted{}, false
 }
 
-// checkAccepted waits for the end of everything that was accepted and checks
-// it.
+// checkAccepted waits for the end of everything that was accepted, and then
+// checks what the archives show.
 func checkAccepted(t *testing.T, w *world.World, all [][]acceptedPart) {
 	t.Helper()
 	seals, leaves := map[wire.Digest]string{}, map[int64]wire.Digest{}
-	shown := map[wire.TenantID]map[wire.Digest]*wire.Job{"acme": {}, "globex": {}}
-	for _, parts := range all {
-		for _, p := range parts {
-			job := ended(t, w.Client(p.tenant), p)
-			seal := job.Receipts[0]
-			if before := seals[p.digest]; before != "" && before != seal.Certificate {
-				t.Errorf("%s has two seals", p.digest)
-			}
-			seals[p.digest] = seal.Certificate
-			if d, taken := leaves[*seal.LeafIndex]; taken && d != p.digest {
-				t.Errorf("leaf %d belongs to %s and %s", *seal.LeafIndex, d, p.digest)
-			}
-			leaves[*seal.LeafIndex] = p.digest
-			if shown[p.tenant][p.digest] == nil {
-				job, err := w.Client(p.tenant).Receipts(t.Context(), p.digest)
-				if err != nil || !job.Complete {
-					t.Fatalf("%s: %+v, %v", p.digest, job, err)
-				}
-				shown[p.tenant][p.digest] = &job
-			}
-			checkPart(t, shown[p.tenant][p.digest], p)
+	for _, p := range slices.Concat(all...) {
+		seal := ended(t, w.Client(p.tenant), p).Receipts[0]
+		if before := seals[p.digest]; before != "" && before != seal.Certificate {
+			t.Errorf("%s has two seals", p.digest)
 		}
+		seals[p.digest] = seal.Certificate
+		if d, taken := leaves[*seal.LeafIndex]; taken && d != p.digest {
+			t.Errorf("leaf %d belongs to %s and %s", *seal.LeafIndex, d, p.digest)
+		}
+		leaves[*seal.LeafIndex] = p.digest
+	}
+	shown := map[wire.TenantID]map[wire.Digest]*wire.Job{"acme": {}, "globex": {}}
+	for _, p := range slices.Concat(all...) {
+		if shown[p.tenant][p.digest] == nil {
+			job, err := w.Client(p.tenant).Receipts(t.Context(), p.digest)
+			if err != nil || !job.Complete {
+				t.Fatalf("%s: %+v, %v", p.digest, job, err)
+			}
+			shown[p.tenant][p.digest] = &job
+		}
+		checkPart(t, shown[p.tenant][p.digest], p)
 	}
 }
 
