@@ -39,7 +39,7 @@ type ask struct {
 // Ask publishes q to every archive and returns the replies as they come, pages
 // of one archive as they are. expect names the archives from which a word is
 // expected in any case. The channel is closed only when nobody listens at all;
-// the caller decides when it has heard enough, and calls stop then. Nothing
+// the caller decides when it has heard enough, and calls stop in any case. Nothing
 // comes after ctx is done. An empty q.CorrelationID is filled in.
 //
 // Without a connection the error is Transient, BUS_DISCONNECTED.
@@ -54,39 +54,31 @@ func (a *Archives) Ask(ctx context.Context, q wire.Query, expect []wire.ArchiveI
 	if err != nil {
 		return nil, nil, err
 	}
-	out := make(chan wire.Reply, max(1, min(len(expect), 64)))
-	k, err := a.open(ctx, string(q.CorrelationID), out)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := a.conn.ctl.PublishMsg(msg); err != nil {
-		k.finish()
-		return nil, nil, sendFault(err, "bus: query")
-	}
-	a.metrics.asks.Inc()
-	return out, k.finish, nil
-}
-
-// open starts to collect replies under token. They go to out until ctx is done or
-// the query is finished.
-func (a *Archives) open(ctx context.Context, token string, out chan<- wire.Reply) (*ask, error) {
+	token := string(q.CorrelationID)
 	k := &ask{a: a, wake: make(chan struct{}, 1), end: make(chan struct{})}
 	k.finish = sync.OnceFunc(func() {
 		a.replies.remove(token)
 		close(k.end)
 	})
-	unhook := context.AfterFunc(ctx, k.finish)
+	out := make(chan wire.Reply, max(1, min(len(expect), 64)))
 	started := a.replies.add(token, k, func() {
 		k.pump(out)
-		unhook()
-		a.replies.remove(token) // again: ctx may have been done before add
 		k.discard()
 	})
 	if !started {
-		unhook()
-		return nil, fault.New(fault.Conflict, "", "bus: query %s is under way, or the client is closed", token)
+		return nil, nil, fault.New(fault.Conflict, "", "bus: query %s is under way, or the client is closed", token)
 	}
-	return k, nil
+	unhook := context.AfterFunc(ctx, k.finish)
+	stop = func() {
+		unhook()
+		k.finish()
+	}
+	if err := a.conn.ctl.PublishMsg(msg); err != nil {
+		stop()
+		return nil, nil, sendFault(err, "bus: query")
+	}
+	a.metrics.asks.Inc()
+	return out, stop, nil
 }
 
 // shut ends the query from the client's side.

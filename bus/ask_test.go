@@ -125,6 +125,18 @@ func TestEndedContextLeavesTheChannelOpen(t *testing.T) {
 	stop()
 }
 
+func TestAskUnderAnEndedContextLeavesNothingOpen(t *testing.T) {
+	w := startWorld(t, 1, patient, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 200 {
+		if _, _, err := w.archives.Ask(ctx, query("x"), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "all queries are over", func() bool { return w.openAsks() == 0 })
+}
+
 func (w *world) openAsks() int {
 	w.archives.replies.mu.RLock()
 	defer w.archives.replies.mu.RUnlock()

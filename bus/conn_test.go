@@ -226,6 +226,44 @@ func TestCloseAndDrainEndForGood(t *testing.T) {
 	}
 }
 
+// What has arrived when a drain begins is handled before the drain ends.
+func TestDrainHandlesWhatHasArrived(t *testing.T) {
+	leakCheck(t)
+	s := startServer(t, server.Config{})
+	c := connect(t, s, "edge")
+	block := make(chan struct{})
+	var handled atomic.Int64
+	sub, err := c.subscribe(c.ctl, "x", "", func(*nats.Msg) { <-block; handled.Add(1) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		if err := c.ctl.Publish("x", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	drained := make(chan error, 1)
+	go func() { drained <- c.drain(t.Context(), sub) }()
+	eventually(t, "the drain has begun", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.subs) == 0
+	})
+	close(block)
+	if err := <-drained; err != nil {
+		t.Error(err)
+	}
+	if n := handled.Load(); n != 10 {
+		t.Errorf("%d of 10 messages handled", n)
+	}
+	if err := c.drain(t.Context(), sub); err != nil { // again is safe
+		t.Error(err)
+	}
+}
+
 func TestDrainIsBoundedByItsContext(t *testing.T) {
 	leakCheck(t)
 	s := startServer(t, server.Config{})

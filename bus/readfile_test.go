@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/verae/archive/blob"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/wire"
 )
@@ -144,6 +145,21 @@ func TestStrangersFileLooksLikeNone(t *testing.T) {
 	if _, err := w.archives.ReadFile(t.Context(), w.ids, tenantA, file.CID, 10); err != nil {
 		t.Error(err)
 	}
+}
+
+// A block of somebody's file, or a file whose bytes are a node of another file's
+// tree, has the digest and is still not the file of that name.
+func TestFileIsReadableByItsOwnCIDOnly(t *testing.T) {
+	w := startWorld(t, 1, patient, nil)
+	file := w.store(t, content(10), w.sites[0])
+	cid, err := blob.ParseCID(file.CID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cid.Raw = !cid.Raw
+	w.sites[0].blobs.files[cid.String()] = content(10) // somebody's file, without a record for this tenant
+	_, err = w.archives.ReadFile(t.Context(), w.ids, tenantA, cid.String(), 10)
+	wantFault(t, err, fault.NotFound, CodeNotFound)
 }
 
 func TestReadFileSumsUpWhyNobodyCould(t *testing.T) {

@@ -359,6 +359,9 @@ func TestClosingTheClientEndsItsUploads(t *testing.T) {
 	if err := w.archives.Close(); err != nil {
 		t.Fatal(err)
 	}
+	if inner := u.(*upload); inner.running != 0 {
+		t.Errorf("%d goroutines of an upload outlive Close", inner.running)
+	}
 	_, err = u.Write(content(MaxUploadMemory + 1))
 	wantFault(t, err, fault.Transient, CodeDisconnected)
 	u.Abort()
