@@ -29,7 +29,7 @@
 //	s tenantTag(16) submissionId(16)              submission
 //	t tenantTag(16) digest(32) submissionId(16)   empty: submissions of a tenant by digest
 //	f fingerprint(32)                             first submission with this content
-//	k tenantTag(16) SHA-256(key)(32)              first submission with this idempotency key
+//	k tenantTag(16) MAC of the key(32)            first submission with this idempotency key
 //	o tenantTag(16) submissionId(16) part(4)      outbox: the exact bytes of a Put, but for rosterVersion
 //	p tenantTag(16) submissionId(16)              empty: this submission still needs work
 //	e tenantTag(16) submissionId(16) n(4)         the exact bytes of an event
