@@ -23,7 +23,7 @@ type submission struct {
 	MetadataDigest  wire.Digest `json:"metadataDigest,omitzero"` // sealed too, when asked for
 	MetadataJobID   wire.JobID  `json:"metadataJobId,omitzero"`  // reserved for it
 	Fingerprint     wire.Digest `json:"fingerprint,omitzero"`    // zero: holds no fingerprint row
-	Idempotency     wire.Digest `json:"idempotency,omitzero"`    // SHA-256 of the key; zero: none
+	Idempotency     wire.Digest `json:"idempotency,omitzero"`    // MAC of the key; zero: none
 
 	Files []file `json:"files,omitempty"`
 	Parts []part `json:"parts,omitempty"`
