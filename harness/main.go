@@ -31,8 +31,8 @@ import (
 type config struct {
 	Dir        string `default:"verae-data" help:"Directory of all data; starting on it again continues with the same keys and data."`
 	InProcess  bool   `help:"Run everything in this process."`
-	HTTPAddr   string `name:"http-addr" default:"127.0.0.1:0" help:"host:port of the HTTP API; port 0 takes a free one."`
-	NATSListen string `name:"nats-listen" default:"127.0.0.1:0" help:"host:port of the embedded NATS server; port 0 takes a free one."`
+	HTTPAddr   string `name:"http-addr" env:"HTTP_ADDR" default:"127.0.0.1:0" help:"host:port of the HTTP API; port 0 takes a free one."`
+	NATSListen string `name:"nats-listen" env:"NATS_LISTEN" default:"127.0.0.1:0" help:"host:port of the embedded NATS server; port 0 takes a free one."`
 	Ready      string `placeholder:"FILE" help:"File that is written, in one step, once everything serves: a JSON object with URLs, API keys and archives."`
 	Seed       string `placeholder:"DIR" help:"Timestamp every file of this directory through the API, with its bytes, before serving on."`
 	Verify     bool   `help:"After --seed look every file up again and compare its bytes, fetched by CID, with the original."`

@@ -349,3 +349,15 @@ func TestGreetNamesWhatToPaste(t *testing.T) {
 		}
 	}
 }
+
+// The harness's own addresses and the programs' settings come from the
+// environment like those of every program.
+func TestSettingsReachThePrograms(t *testing.T) {
+	w := startWorld(t, world.Config{Env: []string{"MAX_FILES=1", "HTTP_ADDR=127.0.0.1:1"}}) // where the world listens is its own to say
+	_, err := w.Client("acme").Stamp(t.Context(), client.Submission{
+		SHA256: sum([]byte("subject")), Files: []client.File{bytesFile("a", []byte("a")), bytesFile("b", []byte("b"))},
+	})
+	if fault.CodeOf(err) != "TOO_LARGE" || !strings.Contains(err.Error(), "MAX_FILES") {
+		t.Errorf("two files where one is allowed: %v", err)
+	}
+}

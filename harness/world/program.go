@@ -110,11 +110,11 @@ func address(url string) string {
 
 // settings are the variables of a program, the world's own first.
 func (w *World) settings(name string) []string {
-	env := []string{"DATA_DIR=" + w.dir(name), "READY_FILE=" + w.readyFile(name), "ADMIN_ADDR=127.0.0.1:0"}
+	env := []string{"DATA_DIR=" + w.dir(name), "READY_FILE=" + w.readyFile(name)}
 	if name == Aggregator {
 		env = append(env, "HTTP_ADDR="+w.cfg.HTTPAddr, "NATS_LISTEN="+w.cfg.NATSAddr, "API_KEYS_FILE="+w.keysFile())
 	} else {
-		env = append(env, "ARCHIVE_ID="+name, "NATS_URL="+w.natsURL)
+		env = append(env, "ARCHIVE_ID="+name, "NATS_URL="+w.natsURL, "ADMIN_ADDR=127.0.0.1:0") // one address can not be all the archives'
 	}
 	return env
 }
