@@ -21,6 +21,9 @@ import (
 	"github.com/verae/archive/wire"
 )
 
+// greetingEnd ends what the harness prints once it serves.
+const greetingEnd = "Ctrl-C stops everything."
+
 // startHarness runs this test binary as the harness and waits until it is
 // ready.
 func startHarness(t *testing.T, out *syncedBuffer, args ...string) (*exec.Cmd, world.Ready) {
@@ -41,7 +44,7 @@ func startHarness(t *testing.T, out *syncedBuffer, args ...string) (*exec.Cmd, w
 	deadline := time.Now().Add(time.Minute)
 	for {
 		data, err := os.ReadFile(ready)
-		if err == nil {
+		if err == nil && strings.Contains(out.String(), greetingEnd) { // the file may be there before the pipe is read
 			var r world.Ready
 			if err := json.Unmarshal(data, &r); err != nil {
 				t.Fatal(err)
