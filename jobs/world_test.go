@@ -326,7 +326,7 @@ func (a *archives) watch(m wire.Watch) error {
 	a.mu.Unlock()
 	if deliver != nil {
 		go func() {
-			if err := deliver(context.Background(), m); err != nil && fault.CodeOf(err) != "CLOSING" {
+			if err := deliver(context.Background(), m); err != nil && fault.CodeOf(err) != "CLOSING" && fault.CodeOf(err) != "STORE_CLOSED" { // the message may outlive the engine
 				a.t.Errorf("watch: %v", err)
 			}
 		}()
