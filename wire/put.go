@@ -9,6 +9,7 @@ import (
 type putInput struct {
 	PutID         PutID      `json:"putId"`
 	RosterVersion uint64     `json:"rosterVersion"`
+	Checkpoint    bool       `json:"checkpoint"`
 	Record        *PutRecord `json:"record"`
 
 	SHA256   *Digest   `json:"sha256"`
@@ -36,7 +37,7 @@ func DecodePut(data []byte) (Put, error) {
 	case in.Record != nil && flat:
 		return Put{}, refuse("record", "stands beside sha256, tenantId, kind or body; send either a record or the minimal form")
 	case in.Record != nil:
-		return Put{PutID: in.PutID, RosterVersion: in.RosterVersion, Record: *in.Record}, nil
+		return Put{PutID: in.PutID, RosterVersion: in.RosterVersion, Checkpoint: in.Checkpoint, Record: *in.Record}, nil
 	case !flat:
 		return Put{}, refuse("record", "missing; send {putId, record} or {sha256, tenantId, kind, body}")
 	}
@@ -44,7 +45,7 @@ func DecodePut(data []byte) (Put, error) {
 	if err != nil {
 		return Put{}, err
 	}
-	put := Put{PutID: in.PutID, RosterVersion: in.RosterVersion, Record: PutRecord{Body: body}}
+	put := Put{PutID: in.PutID, RosterVersion: in.RosterVersion, Checkpoint: in.Checkpoint, Record: PutRecord{Body: body}}
 	if in.SHA256 != nil {
 		put.Record.SHA256 = *in.SHA256
 	}

@@ -90,6 +90,11 @@ type Reply struct {
 	Page      int       `json:"page,omitzero"`
 	Pages     int       `json:"pages,omitzero"`
 	Boot      string    `json:"boot,omitzero"`
+	// Lost counts records under the key that this caller would see if the archive
+	// still had them: an answer with some is not complete. Page 1 only.
+	Lost uint64 `json:"lost,omitzero"`
+	// Checkpoint is the archive's newest published one, a signed note. Page 1 only.
+	Checkpoint string `json:"checkpoint,omitzero"`
 }
 
 // Record is one append-only entry of an archive as it is answered to a query.
@@ -124,9 +129,12 @@ type File struct {
 
 // Put asks an archive to append a record. PutID makes a repetition harmless.
 // RosterVersion is the version of the roster the sender placed the record by.
+// Checkpoint asks that the acknowledgement carry a signed checkpoint that covers
+// the record.
 type Put struct {
 	PutID         PutID     `json:"putId,omitzero"`
 	RosterVersion uint64    `json:"rosterVersion,omitzero"`
+	Checkpoint    bool      `json:"checkpoint,omitzero"`
 	Record        PutRecord `json:"record"`
 }
 
@@ -146,7 +154,8 @@ type PutRecord struct {
 }
 
 // PutAck says that a record rests on the archive's disk. Boot identifies the
-// process that stored it, Generation the archive's log.
+// process that stored it, Generation the archive's log. Checkpoint, a signed note,
+// is the newest published one; it covers Seq if the put asked for that.
 type PutAck struct {
 	ArchiveID  ArchiveID `json:"archiveId"`
 	Generation int       `json:"generation"`
@@ -176,6 +185,8 @@ type Hello struct {
 	ControlSeq    uint64      `json:"controlSeq"`
 	Records       uint64      `json:"records"`
 	State         string      `json:"state"`
+	Reason        string      `json:"reason,omitzero"` // why the state is not up: a code, such as DISK_FULL or DAMAGED
+	Lost          uint64      `json:"lost,omitzero"`   // records whose leaf is proved and whose bytes are gone
 	RosterVersion uint64      `json:"rosterVersion"`
 	Filter        HelloFilter `json:"filter"`
 	Checkpoint    string      `json:"checkpoint,omitzero"`
