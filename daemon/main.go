@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"os"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/verae/archive/internal/child"
 	"github.com/verae/archive/internal/serve"
 )
@@ -17,6 +19,18 @@ type Program[C any] struct {
 	Name, Description string
 	Init              func(C, *slog.Logger) error
 	Run               func(context.Context, C, *slog.Logger, *slog.LevelVar) error
+	// Commands makes a pointer to a struct of further commands: its fields have
+	// the tag cmd and types with a method Run(context.Context, Env[C]) error. Nil
+	// means that there are none.
+	Commands func() any
+}
+
+// Env is what a further command of a program runs with. Its context ends with
+// the first signal.
+type Env[C any] struct {
+	Config C
+	Log    *slog.Logger
+	Stdout io.Writer // for what the command was asked for; the log goes to standard error
 }
 
 // commands are the commands of every program. The fields of the configuration
@@ -25,12 +39,16 @@ type commands[C any] struct {
 	Config C        `embed:""`
 	Serve  struct{} `cmd:"" default:"1" help:"Serve until SIGINT or SIGTERM; a second signal ends the process at once."`
 	Init   struct{} `cmd:"" help:"Make the data directory of a new node. It fails if there is anything."`
+	kong.Plugins
 }
 
 // Main runs the program with the arguments behind its name, and returns its
 // exit code.
 func (p Program[C]) Main(args []string, stdout, stderr io.Writer) int {
 	var cmd commands[C]
+	if p.Commands != nil {
+		cmd.Plugins = kong.Plugins{p.Commands()}
+	}
 	ctx, err := Parse(p.Name, p.Description, &cmd, args, os.Environ(), stdout)
 	if errors.Is(err, ErrHelp) {
 		return serve.ExitOK
@@ -40,15 +58,28 @@ func (p Program[C]) Main(args []string, stdout, stderr io.Writer) int {
 		return serve.ExitUsage
 	}
 	log, level, err := serve.NewLogger(stderr, os.Getenv)
-	if err == nil && ctx.Command() == "init" {
-		err = p.Init(cmd.Config, log)
-	} else if err == nil {
-		err = p.serve(cmd.Config, log, level)
+	if err == nil {
+		switch ctx.Command() {
+		case "init":
+			err = p.Init(cmd.Config, log)
+		case "serve":
+			err = p.serve(cmd.Config, log, level)
+		default:
+			err = run(ctx, Env[C]{cmd.Config, log, stdout})
+		}
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, err)
 	}
 	return serve.ExitCode(err)
+}
+
+// run runs the further command that was chosen.
+func run[C any](chosen *kong.Context, env Env[C]) error {
+	ctx, stop := serve.Signals(context.Background())
+	defer stop()
+	chosen.BindTo(ctx, (*context.Context)(nil))
+	return chosen.Run(env)
 }
 
 func (p Program[C]) serve(cfg C, log *slog.Logger, level *slog.LevelVar) error {
@@ -64,10 +95,18 @@ func (p Program[C]) serve(cfg C, log *slog.Logger, level *slog.LevelVar) error {
 var ArchivedProgram = Program[Archived]{
 	Name: "archived", Description: "One WORM archive: appends records, answers queries, keeps files.",
 	Init: InitArchive, Run: RunArchive,
+	Commands: func() any { return &archivedCommands{} },
 }
+
+// archivedCommands are the commands of archived beside serve and init.
+type archivedCommands struct{}
 
 // AggregatorProgram is cmd/aggregator.
 var AggregatorProgram = Program[Aggregator]{
 	Name: "aggregator", Description: "The aggregator: takes submissions over HTTP and NATS, seals digests, places records, answers lookups.",
 	Init: InitAggregator, Run: RunAggregator,
+	Commands: func() any { return &aggregatorCommands{} },
 }
+
+// aggregatorCommands are the commands of aggregator beside serve and init.
+type aggregatorCommands struct{}
