@@ -93,13 +93,9 @@ func (c *Archived) recordConfig(log *slog.Logger, files archive.Files) archive.C
 func exitOnFatal(log *slog.Logger) func(string) {
 	return func(reason string) {
 		log.Error("a store failed; the process ends so that opening it again decides what is on disk", "reason", reason)
-		os.Exit(exitStoreFailed)
+		os.Exit(serve.ExitStoreFailed)
 	}
 }
-
-// exitStoreFailed is the exit code after a store's failure: EX_SOFTWARE of
-// sysexits. A supervisor restarts the program, with a delay.
-const exitStoreFailed = 70
 
 // RunArchive runs an archive until ctx ends.
 func RunArchive(ctx context.Context, c Archived, log *slog.Logger, level *slog.LevelVar) error {

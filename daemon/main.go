@@ -71,7 +71,7 @@ func (p Program[C]) Main(args []string, stdout, stderr io.Writer) int {
 	if err != nil {
 		fmt.Fprintln(stderr, err)
 	}
-	return serve.ExitCode(err)
+	return serve.ServerExitCode(err)
 }
 
 // run runs the further command that was chosen.

@@ -61,7 +61,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	defer stop()
 	if err := serveWorld(ctx, cfg, stdout, stderr); err != nil {
 		fmt.Fprintln(stderr, "harness:", err)
-		return serve.ExitCode(err)
+		return serve.ServerExitCode(err)
 	}
 	return serve.ExitOK
 }

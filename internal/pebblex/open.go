@@ -30,6 +30,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/verae/archive/internal/fault"
 )
 
 // Defaults of [Options]. They are small on purpose: several stores share a
@@ -96,8 +98,9 @@ type Options struct {
 // read is durable. A disk that refuses the flush keeps Open waiting; the log says
 // so.
 //
-// Errors are ErrExists, ErrMissing and ErrInUse where they apply, wrapped with
-// the directory; [pebble.IsCorruptionError] tells of damaged files.
+// Errors are ErrExists and ErrInUse (fault.Conflict), ErrMissing (fault.NotFound)
+// where they apply, wrapped with the directory; [pebble.IsCorruptionError] tells
+// of damaged files (fault.Corrupt).
 func Open(o Options) (*pebble.DB, error) {
 	o = o.withDefaults()
 	if err := prepare(o); err != nil {
@@ -144,7 +147,7 @@ func prepare(o Options) error {
 	case err != nil && !errors.Is(err, os.ErrNotExist):
 		return fmt.Errorf("pebblex: list %s: %w", o.Dir, err)
 	case o.Create && len(names) > 0:
-		return fmt.Errorf("%w: %s", ErrExists, o.Dir)
+		return errExists(o)
 	case o.Create:
 		return Mkdir(o.FS, o.Dir)
 	}
@@ -153,22 +156,32 @@ func prepare(o Options) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: %s", ErrMissing, o.Dir)
+	return errMissing(o)
+}
+
+func errExists(o Options) error {
+	return fault.New(fault.Conflict, "NOT_EMPTY", "%w: %s; a store is made in a directory of its own", ErrExists, o.Dir)
+}
+
+func errMissing(o Options) error {
+	return fault.New(fault.NotFound, "STORE_MISSING", "%w: %s (is the volume mounted? is it the right directory?)", ErrMissing, o.Dir)
 }
 
 // explain names the usual reasons for a failed open.
 func explain(o Options, err error) error {
 	switch {
 	case errors.Is(err, pebble.ErrDBDoesNotExist):
-		return fmt.Errorf("%w: %s", ErrMissing, o.Dir)
+		return errMissing(o)
 	case errors.Is(err, pebble.ErrDBAlreadyExists), errors.Is(err, pebble.ErrDBNotPristine):
-		return fmt.Errorf("%w: %s", ErrExists, o.Dir)
+		return errExists(o)
+	case pebble.IsCorruptionError(err):
+		return fault.New(fault.Corrupt, "CORRUPT", "pebblex: open %s: %w", o.Dir, err)
 	}
 	// Pebble reports a held lock by the bare error of the system call, so the
 	// lock is asked once more: if it is free now, it was not the reason.
 	lock, lockErr := pebble.LockDirectory(o.Dir, o.FS)
 	if lockErr != nil {
-		return fmt.Errorf("%w: %s (stop the other process, or give each its own directory): %w", ErrInUse, o.Dir, err)
+		return fault.New(fault.Conflict, "IN_USE", "%w: %s (stop the other process, or give each its own directory): %w", ErrInUse, o.Dir, err)
 	}
 	if closeErr := lock.Close(); closeErr != nil {
 		err = errors.Join(err, closeErr)

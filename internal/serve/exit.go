@@ -7,8 +7,9 @@ import (
 	"github.com/verae/archive/internal/fault"
 )
 
-// Exit codes of every program. The command line uses all of them, a server
-// only the first three.
+// Exit codes of every program. The command line uses those up to ExitDenied. A
+// server uses the others too, and of these only ExitOK, ExitFailed, ExitUsage,
+// ExitNotFound and ExitUnreachable.
 const (
 	ExitOK          = 0
 	ExitFailed      = 1 // something failed; for verae also: a verification failed
@@ -17,6 +18,12 @@ const (
 	ExitPending     = 4 // not done yet; ask again
 	ExitUnreachable = 5 // the service did not answer or asks to come back later
 	ExitDenied      = 6 // the key may not do this
+
+	// Codes of servers, where sysexits(3) has them too. They tell a supervisor
+	// whether starting again can help.
+	ExitDamaged     = 65 // a store is damaged, cut or rolled back: do not start again, repair
+	ExitStoreFailed = 70 // a store could not write: start again, with a delay
+	ExitMisplaced   = 78 // another's directory, or one in use: set it right, then start
 )
 
 // An ExitError ends a program with a code of its own. Err may be nil when
@@ -58,4 +65,20 @@ func ExitCode(err error) int {
 		return ExitDenied
 	}
 	return ExitFailed
+}
+
+// ServerExitCode is ExitCode for a program that keeps a store: what is stored
+// and not what was written is ExitDamaged, a directory of another identity, or
+// in use, is ExitMisplaced.
+func ServerExitCode(err error) int {
+	if _, chosen := errors.AsType[*ExitError](err); err == nil || chosen {
+		return ExitCode(err)
+	}
+	switch fault.KindOf(err) {
+	case fault.Corrupt:
+		return ExitDamaged
+	case fault.Conflict:
+		return ExitMisplaced
+	}
+	return ExitCode(err)
 }

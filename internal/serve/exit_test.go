@@ -14,22 +14,26 @@ import (
 
 func TestExitCodeFollowsTheFaultKind(t *testing.T) {
 	for _, c := range []struct {
-		err  error
-		want int
+		err            error
+		client, server int
 	}{
-		{nil, 0},
-		{errors.New("who knows"), 1},
-		{fault.New(fault.Corrupt, "", "bad"), 1},
-		{fault.New(fault.Conflict, "", "bad"), 1},
-		{fault.New(fault.Invalid, "", "bad"), 2},
-		{fault.New(fault.NotFound, "", "bad"), 3},
-		{fmt.Errorf("x: %w", &serve.ExitError{Code: serve.ExitPending}), 4},
-		{fault.New(fault.Transient, "", "bad"), 5},
-		{fmt.Errorf("x: %w", fault.New(fault.Denied, "", "bad")), 6},
-		{&serve.ExitError{Code: 1, Err: fault.New(fault.Denied, "", "bad")}, 1},
+		{nil, 0, 0},
+		{errors.New("who knows"), 1, 1},
+		{fault.New(fault.Corrupt, "", "bad"), 1, 65},
+		{fault.New(fault.Conflict, "", "bad"), 1, 78},
+		{fault.New(fault.Invalid, "", "bad"), 2, 2},
+		{fault.New(fault.NotFound, "", "bad"), 3, 3},
+		{fmt.Errorf("x: %w", &serve.ExitError{Code: serve.ExitPending}), 4, 4},
+		{fault.New(fault.Transient, "", "bad"), 5, 5},
+		{fmt.Errorf("x: %w", fault.New(fault.Denied, "", "bad")), 6, 6},
+		{&serve.ExitError{Code: 1, Err: fault.New(fault.Denied, "", "bad")}, 1, 1},
+		{&serve.ExitError{Code: 1, Err: fault.New(fault.Corrupt, "", "bad")}, 1, 1},
 	} {
-		if got := serve.ExitCode(c.err); got != c.want {
-			t.Errorf("ExitCode(%v) = %d, want %d", c.err, got, c.want)
+		if got := serve.ExitCode(c.err); got != c.client {
+			t.Errorf("ExitCode(%v) = %d, want %d", c.err, got, c.client)
+		}
+		if got := serve.ServerExitCode(c.err); got != c.server {
+			t.Errorf("ServerExitCode(%v) = %d, want %d", c.err, got, c.server)
 		}
 	}
 	inner := errors.New("inner")
