@@ -49,6 +49,26 @@ var payloads = map[string]sample{
 	"blob_commit": sampleOf[BlobCommit](),
 	"blob_read":   sampleOf[BlobRead](),
 	"blob_ack":    sampleOf[BlobAck](),
+
+	"sync_has":        sampleOf[SyncHas](),
+	"sync_have":       sampleOf[SyncHave](),
+	"sync_ids":        sampleOf[SyncIDs](),
+	"sync_page":       sampleOf[SyncPage](),
+	"sync_record":     sampleOf[SyncRecord](),
+	"sync_file":       sampleOf[SyncFile](),
+	"sync_remembered": sampleOf[SyncRemembered](),
+	"sync_memory":     sampleOf[SyncMemory](),
+	"ctl_pull":        sampleOf[CtlPull](),
+	"ctl_pulled":      sampleOf[CtlPulled](),
+	"ctl_reconcile":   sampleOf[CtlReconcile](),
+	"ctl_progress":    sampleOf[ReconcileProgress](),
+	"ctl_checkpoint":  sampleOf[CtlCheckpoint](),
+	"ctl_proof":       sampleOf[CtlProof](),
+	"ctl_status":      sampleOf[CtlStatus](),
+	"roster_reply":    sampleOf[RosterReply](),
+
+	"witness_request": sampleOf[WitnessRequest](),
+	"witness_reply":   sampleOf[WitnessReply](),
 }
 
 // minimalPut is the input form that DecodePut takes besides Put.
@@ -244,7 +264,7 @@ func TestEveryPayloadTypeHasASample(t *testing.T) {
 		reached[typ.Name()] = true
 	}
 	fset := token.NewFileSet()
-	for _, file := range []string{"wire.go", "values.go", "blob.go"} {
+	for _, file := range []string{"wire.go", "values.go", "blob.go", "sync.go", "ctl.go"} {
 		f, err := parser.ParseFile(fset, file, nil, 0)
 		if err != nil {
 			t.Fatal(err)
