@@ -32,7 +32,7 @@ var ours = rules{
 		{"golang.org/x/crypto/chacha20poly1305", []string{"vault"}, "only the vault encrypts"},
 		{"golang.org/x/crypto/argon2", []string{"vault"}, "only the vault derives keys from passphrases"},
 		{"golang.org/x/crypto/sha3", []string{"bridge/verilib"}, "only Verilib's certificates use it"},
-		{"golang.org/x/mod/sumdb", []string{"internal/tlogx", "chain/ledger", "receipts"}, "the ledger's proofs and notes"},
+		{"golang.org/x/mod/sumdb", []string{"internal/tlogx", "archive", "bus", "chain/ledger", "receipts"}, "the ledger's proofs and notes"},
 		{"github.com/prometheus/client_golang", []string{"internal/serve", "archive", "vault", "receipts", "bus", "chain/ledger", "bridge/rabbit", "jobs", "edge", "daemon"}, "vocabulary and leaves stay free of metrics"},
 		{"github.com/alecthomas/kong", []string{"daemon", "cmd/*", "harness"}, "flags and environment are read where a program starts"},
 		{"github.com/schollz/progressbar", []string{"cmd/*", "harness"}, "only programs speak to a terminal"},
