@@ -21,7 +21,7 @@ func newMetrics() metrics {
 		blocks:      counter("blocks_total", "Blocks committed."),
 		guardErrors: counter("guard_errors_total", "Failed writes of the fork guard."),
 		size:        gauge("leaves", "Durable leaves in the log."),
-		stopped:     gauge("stopped", "1 after a failed commit, until the ledger is opened anew."),
+		stopped:     gauge("stopped", "1 after a failed commit, or when a witness has seen more of the log than there is, until the ledger is opened anew."),
 		commit: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "verae", Subsystem: "ledger", Name: "commit_seconds",
 			Help:    "Time to write and sync one block.",
