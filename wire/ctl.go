@@ -10,8 +10,11 @@ const (
 	OpStatus     = "status"     // nothing -> CtlStatus
 )
 
-// MaxPullSources is how many archives a pull may name.
-const MaxPullSources = 64
+// Limits of one pull.
+const (
+	MaxPullIDs     = 256 // record ids; their results, problems and all, fit into a message
+	MaxPullSources = 64  // archives to pull from
+)
 
 // CtlPull tells an archive to fetch records, and the files they name, from the
 // archives that have them. It is harmless to repeat.
@@ -97,7 +100,7 @@ type RosterMember struct {
 
 // Check reports the first rule that r breaks, as an *Error.
 func (r CtlPull) Check() error {
-	if err := checkIDs(r.IDs); err != nil {
+	if err := checkIDs(r.IDs, MaxPullIDs); err != nil {
 		return err
 	}
 	if len(r.From) == 0 || len(r.From) > MaxPullSources {

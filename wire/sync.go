@@ -97,7 +97,7 @@ type Remembered struct {
 }
 
 // Check reports the first rule that r breaks, as an *Error.
-func (r SyncHas) Check() error { return checkIDs(r.IDs) }
+func (r SyncHas) Check() error { return checkIDs(r.IDs, MaxSyncIDs) }
 
 // Check reports the first rule that r breaks, as an *Error.
 func (r SyncIDs) Check() error {
@@ -143,9 +143,9 @@ func (r SyncRemembered) Check() error {
 }
 
 // checkIDs is the rule for lists of records.
-func checkIDs(ids []RecordID) error {
-	if len(ids) == 0 || len(ids) > MaxSyncIDs {
-		return refuse("ids", "%d record ids; from 1 to %d are taken at a time", len(ids), MaxSyncIDs)
+func checkIDs(ids []RecordID, most int) error {
+	if len(ids) == 0 || len(ids) > most {
+		return refuse("ids", "%d record ids; from 1 to %d are taken at a time", len(ids), most)
 	}
 	for i, id := range ids {
 		if id.IsZero() {
