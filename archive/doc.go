@@ -27,28 +27,38 @@
 //
 //	key.pem    its Ed25519 private key, PKCS #8 in PEM, mode 0600
 //	records/   the Pebble store, nothing else
+//	highwater  the mark: the newest signed checkpoint of the log
+//	leaves     the skeleton: what each leaf of the log is made of
 //
-// # Keys of the store
+// # Keys of the store, layout 2
 //
 // Numbers are big-endian and of fixed width. Every key holds a sequence number
 // that is used once, or is set once, so no write ever meets an existing key.
 //
-//	m name                   text or raw key     identity, written once by Init
-//	s seq(8)                 frame               the log; seq counts from 1 without a gap
-//	h digest(32) seq(8)      index row           who may see what under a digest
-//	i putId(16)              seq(8) recordId(32) makes a repeated put harmless
+//	m name                                text or raw key      identity, written once by Init
+//	g generation(4)                       generation row       where a log begins, and what it continues
+//	s seq(8)                              frame                the log; seq counts from 1
+//	h digest(32) seq(8)                   index row            who may see what under a digest
+//	t tenantTag(16) storedAt(8) seq(8)    empty                what a tenant has, in order of time
+//	i putId(16)                           seq(8) recordId(32)  makes a repeated put harmless
+//	c seq(8)                              commit row           the tree hashes of a commit that ended with seq
+//	l seq(8)                              recordId(32)         the record with seq is lost, a stub stands for it
 //
-// The log is the truth; h and i can be computed from it (and from the files that
-// its file records name) and [Node.Check] does so. A record is indexed under its
-// subject and its own id, a file record also under the SHA-256 of the file and of
-// every block of its DAG.
+// The log is the truth; h, t, i and c can be computed from it (and from the files
+// that its file records name) and [Node.Check] does so. A record is indexed under
+// its subject and its own id, a file record also under the SHA-256 of the file and
+// of every block of its DAG. tenantTag is the first 16 bytes of SHA-256 of the
+// tenant id.
+//
+// Sequence numbers have no gap inside a generation, and between two the
+// generation row of the second explains it. They are never used again.
 //
 // # Frame, version 1
 //
 //	offset  length
 //	0       2       magic "VR"
 //	2       1       version 1
-//	3       1       flags, 0
+//	3       1       flags: 0 a record, 1 a lost stub
 //	4       4       length of the header, H
 //	8       4       length of the body, B
 //	12      H       header
@@ -65,15 +75,56 @@
 //	18 file: {1 name, 2 size, 3 sha256, 4 cid, 5 contentType}
 //	19 shareWith: [[tenantId, mode], ...]
 //
+// A lost stub has the keys 1 to 5 and 7, 6 if it is known, and no body: it proves
+// the leaf of a record of which no copy was found.
+//
 // Keys 10 to 19 are the portable part that the recordId is computed over; 1 to 6
 // are this archive's envelope. storedAt is in nanoseconds since 1970 and rises
 // with every record, whatever the clock does.
 //
-// # Leaf, version 1
+// # Merkle log
 //
-// The leaf of a record in the archive's Merkle log is SHA-256(0x00 || leaf)
-// (RFC 6962, section 2.1) over the deterministic CBOR map of the keys 1 to 5 and
-// 7 above, with 1 for the version. Its index is seq-1.
+// Every record is a leaf of a tree as in RFC 6962, one tree a generation. The leaf
+// of a record, version 1, is the deterministic CBOR map of the keys 1 to 5 and 7
+// above, with 1 for the version. In the first generation the index of a leaf is
+// seq-1. In a later one leaf 0 is the map of its generation row, in the place of
+// the sequence number before firstSeq, and that of a record seq-firstSeq+1.
+//
+// A checkpoint is a C2SP signed note under the archive's key with the origin
+// <archiveId>/g<generation>.
+//
+// # Generation row, version 1
+//
+// A CBOR map, and CRC-32C of key and map (4 bytes).
+//
+//	1 version, 1      2 archiveId   3 generation   4 public key (32)
+//	5 firstSeq        6 createdAt, ns since 1970
+//	7 prevSize: the last seq kept of the generations before
+//	8 prevRoot (32): of the tree before, over what was kept of it
+//	9 remembered: the newest checkpoint that a peer knew, a signed note
+//	10 rememberedSeq
+//
+// The last four are absent in generation 1. firstSeq of a later one is two above
+// the higher of prevSize and rememberedSeq.
+//
+// # Commit row, version 1
+//
+//	offset  length
+//	0       1       version 1
+//	1       8       first: where the leaves of the commit begin; the key says where they end
+//	9       32 n    the stored hashes that they added, numbered as in x/mod/sumdb/tlog
+//	9+32n   4       CRC-32C of key and the bytes before
+//
+// # Skeleton, version 1
+//
+// 16 bytes of header: "VRLV", version 1, zeros. Then 52 bytes a record, in the
+// order of seq:
+//
+//	offset  length
+//	0       8       seq
+//	8       8       storedAt
+//	16      32      recordId
+//	48      4       CRC-32C of the bytes before
 //
 // # Index row, version 1
 //
@@ -87,6 +138,6 @@
 //	44      K       kind
 //	44+K    rest    tenantId
 //
-// All three layouts are frozen by files in testdata. A change is a new version
+// All layouts are frozen by files in testdata. A change is a new version
 // beside the old one; no stored byte is ever rewritten.
 package archive

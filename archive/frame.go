@@ -19,6 +19,7 @@ const (
 	frameVersion = 1
 	frameFixed   = len(frameMagic) + 1 + 1 + 4 + 4 // before the header
 	frameSum     = 4                               // after the body
+	frameStub    = 1                               // flag: a lost record
 
 	// maxHeader bounds the header of a frame that is decoded. The largest that
 	// wire.PutRecord.Check lets through is below 20 KiB.
@@ -48,6 +49,18 @@ type header struct {
 	BodySHA256 []byte      `cbor:"17,keyasint,omitempty"`
 	File       *fileHeader `cbor:"18,keyasint,omitempty"`
 	ShareWith  []share     `cbor:"19,keyasint,omitempty"`
+}
+
+// stubHeader is the header of a lost stub: the envelope and the record id, which
+// prove the leaf, and nothing of the record.
+type stubHeader struct {
+	Version    int    `cbor:"1,keyasint"`
+	ArchiveID  string `cbor:"2,keyasint"`
+	Generation int    `cbor:"3,keyasint"`
+	Seq        uint64 `cbor:"4,keyasint"`
+	StoredAt   int64  `cbor:"5,keyasint"`
+	PutID      []byte `cbor:"6,keyasint,omitempty"`
+	RecordID   []byte `cbor:"7,keyasint"`
 }
 
 type fileHeader struct {
@@ -121,13 +134,30 @@ func encodeFrame(e envelope, r *wire.PutRecord, id wire.RecordID, body wire.Dige
 	if err != nil {
 		return nil, fmt.Errorf("archive: encode a header: %w", err)
 	}
-	return assemble(head, r.Body), nil
+	return assemble(0, head, r.Body), nil
 }
 
-func assemble(head, body []byte) []byte {
+// encodeStub returns the frame that stands where the record id was, once no copy
+// of it is found.
+func encodeStub(e envelope, id wire.RecordID) ([]byte, error) {
+	h := stubHeader{
+		Version: frameVersion, ArchiveID: string(e.archive), Generation: e.generation, Seq: e.seq, StoredAt: e.storedAt,
+		RecordID: id[:],
+	}
+	if e.hasPutID {
+		h.PutID = e.putID[:]
+	}
+	head, err := cborEnc.Marshal(h)
+	if err != nil {
+		return nil, fmt.Errorf("archive: encode a stub: %w", err)
+	}
+	return assemble(frameStub, head, nil), nil
+}
+
+func assemble(flags byte, head, body []byte) []byte {
 	b := make([]byte, 0, frameFixed+len(head)+len(body)+frameSum)
 	b = append(b, frameMagic...)
-	b = append(b, frameVersion, 0)
+	b = append(b, frameVersion, flags)
 	b = binary.BigEndian.AppendUint32(b, uint32(len(head)))
 	b = binary.BigEndian.AppendUint32(b, uint32(len(body)))
 	b = append(b, head...)
@@ -139,6 +169,7 @@ func assemble(head, body []byte) []byte {
 type frame struct {
 	header
 	body []byte
+	lost bool // a stub: only the envelope and the record id are set
 }
 
 var errFrame = errors.New("damaged frame")
@@ -150,6 +181,9 @@ func decodeFrame(b []byte) (*frame, error) {
 	if err != nil {
 		return nil, err
 	}
+	if b[3] == frameStub {
+		return decodeStub(head, body)
+	}
 	f := &frame{body: body}
 	if err := cborDec.Unmarshal(head, &f.header); err != nil {
 		return nil, fmt.Errorf("%w: header: %w", errFrame, err)
@@ -160,11 +194,26 @@ func decodeFrame(b []byte) (*frame, error) {
 	return f, nil
 }
 
+func decodeStub(head, body []byte) (*frame, error) {
+	var h stubHeader
+	if err := cborDec.Unmarshal(head, &h); err != nil {
+		return nil, fmt.Errorf("%w: header of a stub: %w", errFrame, err)
+	}
+	if len(body) != 0 {
+		return nil, fmt.Errorf("%w: a stub with %d bytes of body", errFrame, len(body))
+	}
+	f := &frame{lost: true, header: header{
+		Version: h.Version, ArchiveID: h.ArchiveID, Generation: h.Generation, Seq: h.Seq, StoredAt: h.StoredAt,
+		PutID: h.PutID, RecordID: h.RecordID,
+	}}
+	return f, f.header.checkEnvelope()
+}
+
 func splitFrame(b []byte) (head, body []byte, err error) {
 	if len(b) < frameFixed+frameSum || string(b[:len(frameMagic)]) != frameMagic {
 		return nil, nil, fmt.Errorf("%w: %d bytes without the magic", errFrame, len(b))
 	}
-	if b[2] != frameVersion || b[3] != 0 {
+	if b[2] != frameVersion || b[3] > frameStub {
 		return nil, nil, fmt.Errorf("%w: version %d with flags %#x", errFrame, b[2], b[3])
 	}
 	headLen, bodyLen := uint64(binary.BigEndian.Uint32(b[4:])), uint64(binary.BigEndian.Uint32(b[8:]))
@@ -181,7 +230,7 @@ func splitFrame(b []byte) (head, body []byte, err error) {
 
 // check refuses headers that decode but that encodeFrame never writes.
 func (h *header) check(body int) error {
-	digests := [][]byte{h.RecordID, h.SHA256}
+	digests := [][]byte{h.SHA256}
 	if body > 0 {
 		digests = append(digests, h.BodySHA256)
 	} else if len(h.BodySHA256) > 0 {
@@ -195,14 +244,23 @@ func (h *header) check(body int) error {
 			return fmt.Errorf("%w: a digest of %d bytes", errFrame, len(d))
 		}
 	}
-	if h.Version != frameVersion || h.Seq == 0 || len(h.PutID) != 0 && len(h.PutID) != len(putKey{}) {
-		return fmt.Errorf("%w: version %d, seq %d, put id of %d bytes", errFrame, h.Version, h.Seq, len(h.PutID))
+	return h.checkEnvelope()
+}
+
+// checkEnvelope is the part of check that holds for stubs too.
+func (h *header) checkEnvelope() error {
+	if h.Version != frameVersion || h.Seq == 0 || len(h.PutID) != 0 && len(h.PutID) != len(putKey{}) || len(h.RecordID) != digestLen {
+		return fmt.Errorf("%w: version %d, seq %d, put id of %d bytes, record id of %d", errFrame, h.Version, h.Seq, len(h.PutID), len(h.RecordID))
 	}
 	return nil
 }
 
-// record returns the record in f, with a body of its own.
+// record returns the record in f, with a body of its own; of a stub only its id
+// and where it stood.
 func (f *frame) record() wire.Record {
+	if f.lost {
+		return wire.Record{ID: wire.RecordID(f.RecordID), StoredAt: wire.At(time.Unix(0, f.StoredAt)), Seq: f.Seq}
+	}
 	r := wire.Record{
 		ID: wire.RecordID(f.RecordID), Kind: wire.Kind(f.Kind), SHA256: wire.Digest(f.SHA256),
 		TenantID: wire.TenantID(f.TenantID), SubmissionID: wire.SubmissionID(f.Submission), Part: f.Part,
@@ -227,6 +285,9 @@ func (f *frame) record() wire.Record {
 // verify checks the content hashes: the body has its hash and the portable
 // fields give the record id. The checksum finds accidents; this finds all else.
 func (f *frame) verify(r *wire.Record) error {
+	if f.lost {
+		return fmt.Errorf("%w: seq %d: the record is lost", errFrame, f.Seq)
+	}
 	if len(f.body) > 0 && sha256.Sum256(f.body) != r.BodySHA256 {
 		return fmt.Errorf("%w: seq %d: the body does not have its hash", errFrame, f.Seq)
 	}
@@ -236,9 +297,17 @@ func (f *frame) verify(r *wire.Record) error {
 	return nil
 }
 
-// canonical reports whether b, from which f was decoded, is what encodeFrame
-// writes for f: one record has one frame.
+// canonical reports whether b, from which f was decoded, is what encodeFrame or
+// encodeStub writes for f: one record has one frame.
 func (f *frame) canonical(b []byte) bool {
+	if f.lost {
+		e := envelope{archive: wire.ArchiveID(f.ArchiveID), generation: f.Generation, seq: f.Seq, storedAt: f.StoredAt}
+		if len(f.PutID) > 0 {
+			e.putID, e.hasPutID = putKey(f.PutID), true
+		}
+		again, err := encodeStub(e, wire.RecordID(f.RecordID))
+		return err == nil && bytes.Equal(again, b)
+	}
 	head, err := cborEnc.Marshal(f.header)
-	return err == nil && bytes.Equal(assemble(head, f.body), b)
+	return err == nil && bytes.Equal(assemble(0, head, f.body), b)
 }

@@ -41,8 +41,11 @@ func samples() map[string]wire.PutRecord {
 	for _, kind := range []wire.Kind{wire.KindPrivateMetadata, wire.KindShare, wire.KindRetain, wire.KindHold, wire.KindRelease} {
 		r := metadata(alice, digest("subject"), `{"k":1}`)
 		r.Kind = kind
-		if kind == wire.KindShare {
+		switch kind {
+		case wire.KindShare:
 			r.ShareWith = []wire.Share{{TenantID: bob, Mode: wire.ModeNone}}
+		case wire.KindRetain:
+			r.Body = []byte(`{"retainUntil":"2036-11-30T00:00:00.000000000Z"}`)
 		}
 		m[string(kind)] = r
 	}
@@ -60,6 +63,15 @@ func sampleEnvelope(r wire.PutRecord) envelope {
 func mustEncode(t testing.TB, e envelope, r wire.PutRecord) []byte {
 	t.Helper()
 	b, err := encodeFrame(e, &r, r.ID(), r.BodySHA256())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func mustStub(t testing.TB, e envelope, id wire.RecordID) []byte {
+	t.Helper()
+	b, err := encodeStub(e, id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,6 +159,10 @@ func TestGoldenFramesStayReadable(t *testing.T) {
 				rec := f.record()
 				if err := f.verify(&rec); err != nil || !f.canonical(data) {
 					t.Errorf("%s: %v", path, err)
+				}
+			case "stub":
+				if f := mustDecode(t, data); !f.lost || !f.canonical(data) {
+					t.Errorf("%s: %+v", path, f)
 				}
 			case "row":
 				r, err := decodeRow(data)
@@ -252,28 +268,28 @@ func TestForgedFramesAreFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	change := func(from, to string) []byte {
-		return assemble(bytes.Replace(bytes.Clone(head), []byte(from), []byte(to), 1), body)
+		return assemble(0, bytes.Replace(bytes.Clone(head), []byte(from), []byte(to), 1), body)
 	}
 	for name, b := range map[string][]byte{
-		"another body":        assemble(head, []byte(`{"a":2}`)),
-		"no body":             assemble(head, nil),
+		"another body":        assemble(0, head, []byte(`{"a":2}`)),
+		"no body":             assemble(0, head, nil),
 		"another tenant":      change("alice", "alicf"),
 		"another kind":        change("metadata", "metadatb"),
 		"another time":        change("2025-05-19", "2025-05-18"),
-		"an unknown field":    assemble(append([]byte{head[0] + 1}, append(bytes.Clone(head[1:]), 0x18, 0x63, 0x01)...), body),
-		"a longer integer":    assemble(append([]byte{head[0], 0x18, 0x01}, head[2:]...), body),
-		"trailing bytes":      assemble(append(bytes.Clone(head), 0), body),
-		"a duplicate key":     assemble(append([]byte{head[0] + 1, 0x01, 0x01}, head[1:]...), body),
-		"a header that lies":  assemble([]byte{0xbf, 0xff}, body),
-		"no header":           assemble(nil, body),
+		"an unknown field":    assemble(0, append([]byte{head[0] + 1}, append(bytes.Clone(head[1:]), 0x18, 0x63, 0x01)...), body),
+		"a longer integer":    assemble(0, append([]byte{head[0], 0x18, 0x01}, head[2:]...), body),
+		"trailing bytes":      assemble(0, append(bytes.Clone(head), 0), body),
+		"a duplicate key":     assemble(0, append([]byte{head[0] + 1, 0x01, 0x01}, head[1:]...), body),
+		"a header that lies":  assemble(0, []byte{0xbf, 0xff}, body),
+		"no header":           assemble(0, nil, body),
 		"version 2":           resum(good, 2, 2),
-		"flags":               resum(good, 3, 1),
-		"a header too large":  assemble(make([]byte, maxHeader+1), body),
+		"flags":               resum(good, 3, 2),
+		"a header too large":  assemble(0, make([]byte, maxHeader+1), body),
 		"nothing":             nil,
 		"only the magic":      []byte(frameMagic),
-		"a million array":     assemble([]byte{0xa1, 0x13, 0x9a, 0, 0x10, 0, 0}, nil),
+		"a million array":     assemble(0, []byte{0xa1, 0x13, 0x9a, 0, 0x10, 0, 0}, nil),
 		"a short digest":      change("\x58\x20", "\x58\x1f"),
-		"a hash without body": assemble(head, []byte{}),
+		"a hash without body": assemble(0, head, []byte{}),
 	} {
 		f, err := decodeFrame(b)
 		if err != nil {
@@ -308,6 +324,7 @@ func FuzzFrame(f *testing.F) {
 		f.Add(data[:len(data)-1])
 	}
 	f.Add([]byte(frameMagic))
+	f.Add(mustStub(f, sampleEnvelope(wire.PutRecord{}), wire.RecordID{1}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, b := range [][]byte{data, withSum(data)} {
 			fr, err := decodeFrame(b)
@@ -317,6 +334,9 @@ func FuzzFrame(f *testing.F) {
 			rec := fr.record()
 			if fr.verify(&rec) != nil || !fr.canonical(b) {
 				continue
+			}
+			if fr.lost {
+				t.Errorf("the stub %x was verified", b)
 			}
 			p := rec.Portable()
 			e := envelope{archive: wire.ArchiveID(fr.ArchiveID), generation: fr.Generation, seq: fr.Seq, storedAt: fr.StoredAt}

@@ -21,7 +21,7 @@ import (
 
 // layoutVersion is the version of the keys, frames and rows in a store. It is
 // raised when an older program could not read what a newer one writes.
-const layoutVersion = 1
+const layoutVersion = 2
 
 // firstGeneration numbers the log of an archive. A log that is begun anew under
 // the same id gets the next number.
@@ -138,7 +138,7 @@ func readIdentity(db *pebble.DB, c Config) (identity, error) {
 	}
 	if got := string(meta[metaLayout]); got != strconv.Itoa(layoutVersion) {
 		return identity{}, fault.New(fault.Conflict, "LAYOUT",
-			"archive: open %s: the store has layout %q, this program reads %d", c.Dir, got, layoutVersion)
+			"archive: open %s: the store has layout %q, this program reads %d; open it with the version that wrote it", c.Dir, got, layoutVersion)
 	}
 	if got := string(meta[metaArchive]); got != string(c.ID) {
 		return identity{}, fault.New(fault.Conflict, "ARCHIVE_ID",

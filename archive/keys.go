@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"strings"
@@ -10,26 +11,59 @@ import (
 
 // First bytes of keys; the package comment has the table.
 const (
-	prefixMeta  = 'm'
-	prefixLog   = 's'
-	prefixIndex = 'h'
-	prefixPut   = 'i'
+	prefixMeta       = 'm'
+	prefixGeneration = 'g'
+	prefixLog        = 's'
+	prefixIndex      = 'h'
+	prefixTenant     = 't'
+	prefixPut        = 'i'
+	prefixCommit     = 'c'
+	prefixLost       = 'l'
 )
 
 const (
-	seqLen      = 8
-	digestLen   = 32
-	logKeyLen   = 1 + seqLen
-	indexKeyLen = 1 + digestLen + seqLen
+	seqLen       = 8
+	digestLen    = 32
+	tagLen       = 16
+	seqKeyLen    = 1 + seqLen // of the keys s, c and l
+	indexKeyLen  = 1 + digestLen + seqLen
+	tenantKeyLen = 1 + tagLen + 8 + seqLen
 )
+
+// tenantTag stands for a tenant in keys of fixed width: the first bytes of
+// SHA-256 of his id.
+type tenantTag [tagLen]byte
+
+func tagOf(tenant wire.TenantID) tenantTag {
+	sum := sha256.Sum256([]byte(tenant))
+	return tenantTag(sum[:tagLen])
+}
 
 // putKey is a put id as it is stored: the 16 bytes of the UUID.
 type putKey [16]byte
 
 func metaKey(name string) []byte { return append([]byte{prefixMeta}, name...) }
 
-func logKey(seq uint64) []byte {
-	return binary.BigEndian.AppendUint64([]byte{prefixLog}, seq)
+// seqKey is a key of a kind that has one for a sequence number.
+func seqKey(prefix byte, seq uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(make([]byte, 0, seqKeyLen), prefix), seq)
+}
+
+func logKey(seq uint64) []byte { return seqKey(prefixLog, seq) }
+
+func commitKey(last uint64) []byte { return seqKey(prefixCommit, last) }
+
+func lostKey(seq uint64) []byte { return seqKey(prefixLost, seq) }
+
+func generationKey(generation int) []byte {
+	return binary.BigEndian.AppendUint32([]byte{prefixGeneration}, uint32(generation))
+}
+
+func tenantKey(tag tenantTag, storedAt int64, seq uint64) []byte {
+	k := append(make([]byte, 0, tenantKeyLen), prefixTenant)
+	k = append(k, tag[:]...)
+	k = binary.BigEndian.AppendUint64(k, uint64(storedAt))
+	return binary.BigEndian.AppendUint64(k, seq)
 }
 
 func indexKey(digest [digestLen]byte, seq uint64) []byte {
@@ -41,13 +75,23 @@ func indexKey(digest [digestLen]byte, seq uint64) []byte {
 
 func putIDKey(id putKey) []byte { return append([]byte{prefixPut}, id[:]...) }
 
-// logSeq returns the sequence number in a log key, indexKeyParts what is in an
-// index key; ok is false for a key of another form.
-func logSeq(key []byte) (seq uint64, ok bool) {
-	if len(key) != logKeyLen || key[0] != prefixLog {
+// keySeq returns the sequence number in a key of a kind that has one for a
+// number, the others what is in theirs; ok is false for a key of another form.
+func keySeq(prefix byte, key []byte) (seq uint64, ok bool) {
+	if len(key) != seqKeyLen || key[0] != prefix {
 		return 0, false
 	}
 	return binary.BigEndian.Uint64(key[1:]), true
+}
+
+func logSeq(key []byte) (seq uint64, ok bool) { return keySeq(prefixLog, key) }
+
+func tenantKeyParts(key []byte) (tag tenantTag, storedAt int64, seq uint64, ok bool) {
+	if len(key) != tenantKeyLen || key[0] != prefixTenant {
+		return tag, 0, 0, false
+	}
+	rest := key[1+copy(tag[:], key[1:]):]
+	return tag, int64(binary.BigEndian.Uint64(rest)), binary.BigEndian.Uint64(rest[8:]), true
 }
 
 func indexKeyParts(key []byte) (digest [digestLen]byte, seq uint64, ok bool) {

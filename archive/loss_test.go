@@ -104,7 +104,7 @@ func TestLaw8LossIsLoud(t *testing.T) {
 		"body exchanged, checksum right": {func(t *testing.T, db *pebble.DB, _ []wire.PutRecord) {
 			head, _, err := splitFrame(get(t, db, logKey(3)))
 			must1(t, err)
-			set(t, db, logKey(3), assemble(head, []byte(`{"n":9}`)))
+			set(t, db, logKey(3), assemble(0, head, []byte(`{"n":9}`)))
 		}, atAnswer, 2},
 		"frames exchanged": {func(t *testing.T, db *pebble.DB, _ []wire.PutRecord) {
 			two, three := get(t, db, logKey(2)), get(t, db, logKey(3))
@@ -161,7 +161,10 @@ func TestLaw8LossIsLoud(t *testing.T) {
 			del(t, db, metaKey(metaArchive))
 		}, atOpen, 0},
 		"newer layout": {func(t *testing.T, db *pebble.DB, _ []wire.PutRecord) {
-			set(t, db, metaKey(metaLayout), []byte("2"))
+			set(t, db, metaKey(metaLayout), []byte("3"))
+		}, atOpen, 0},
+		"older layout": {func(t *testing.T, db *pebble.DB, _ []wire.PutRecord) {
+			set(t, db, metaKey(metaLayout), []byte("1"))
 		}, atOpen, 0},
 		"odd generation": {func(t *testing.T, db *pebble.DB, _ []wire.PutRecord) {
 			set(t, db, metaKey(metaGeneration), []byte("x"))
