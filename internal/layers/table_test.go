@@ -7,7 +7,7 @@ var ours = rules{
 
 	floors: []floor{
 		{"0", []string{"internal/fault"}},
-		{"0", []string{"internal/child", "internal/layers", "internal/need", "internal/pebblex", "internal/serve", "internal/tlogx"}},
+		{"0", []string{"internal/child", "internal/layers", "internal/need", "internal/pebblex", "internal/pebblex/faultfs", "internal/serve", "internal/tlogx"}},
 		{"0'", []string{"wire", "bloom", "blob", "bridge/envelope", "bridge/verilib", "bridge/orazaka"}},
 		{"1", []string{"chain", "splitter", "archive", "vault", "client"}},
 		{"2", []string{"receipts", "bus", "bus/server", "chain/ledger", "chain/remote", "chain/verae", "chain/chaintest", "bridge/rabbit"}},
@@ -22,7 +22,7 @@ var ours = rules{
 		{"github.com/nats-io/nats.go", []string{"bus"}, "everything else works on wire types, so that it can be tested without a server"},
 		{"github.com/nats-io/nkeys", []string{"bus", "bus/server"}, "keys of NATS connections are the bus's matter"},
 		{"github.com/nats-io/nats-server", []string{"bus/server"}, "one place embeds the server and keeps its signal handling off"},
-		{"github.com/cockroachdb/pebble", []string{"internal/pebblex", "archive", "chain/ledger", "jobs", "blob"}, "a store keeps its Pebble in an unexported field, opened through internal/pebblex"},
+		{"github.com/cockroachdb/pebble", []string{"internal/pebblex", "internal/pebblex/faultfs", "archive", "chain/ledger", "jobs", "blob"}, "a store keeps its Pebble in an unexported field, opened through internal/pebblex"},
 		{"github.com/rabbitmq/amqp091-go", []string{"bridge/rabbit"}, "the neighbours' broker has one door"},
 		{"github.com/ipfs", []string{"blob"}, "CIDs and UnixFS are read and written in one place"},
 		{"github.com/multiformats", []string{"blob"}, "CIDs and UnixFS are read and written in one place"},
@@ -59,6 +59,7 @@ var ours = rules{
 		{"archive", append([]string{"bus"}, programs...), "an archive is reached by message, never by a call from the aggregator's side"},
 		{"vault", append([]string{"jobs", "edge"}, programs...), "keys stay with the aggregator"},
 		{"chain/chaintest", nil, "a conformance suite is imported by tests"},
+		{"internal/pebblex/faultfs", nil, "a disk that fails is imported by tests"},
 		{"internal/need", []string{"harness/world"}, "it is imported by tests"},
 		{"internal/layers", nil, "it has nothing to import"},
 		{"harness/world", []string{"harness"}, "the library of the harness and of tests"},

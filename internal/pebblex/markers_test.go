@@ -38,7 +38,7 @@ func TestStoreOpensAfterACrashAtAMarker(t *testing.T) {
 		mustClose(t, db)
 
 		at := &crashAtMarkers{FS: mem, mem: mem, rng: rand.New(rand.NewPCG(seed, seed))}
-		o := pebbleOptions(Options{Dir: "store", FS: at}.withDefaults())
+		o, _ := pebbleOptions(Options{Dir: "store", FS: at}.withDefaults())
 		o.FS = wrap(at)
 		for i := range rounds {
 			// Every open of a store begins a new manifest.

@@ -89,27 +89,45 @@ type Options struct {
 	// that met it gets an error; the store stays open. It must be quick, since
 	// reads wait for it. Nil means that the event is only logged.
 	OnCorruption func(what string)
+	// OnFull is called, before Open returns, when the disk has no room for what
+	// opening the store writes. The store is then open read-only: nothing of it is
+	// changed until it is opened anew, every write fails. Nil means that Open
+	// returns the error, which says what to do.
+	OnFull func(err error)
 }
 
 // Open opens the store in o.Dir, or makes it. The caller closes it. A directory
 // it makes has mode 0700, and its name is durable when Open returns.
 //
 // What a crash left in the log is flushed before Open returns, so whatever can be
-// read is durable. A disk that refuses the flush keeps Open waiting; the log says
-// so.
+// read is durable. That takes room: see OnFull. A disk that refuses the flush for
+// another reason keeps Open waiting; the log says so.
 //
 // Errors are ErrExists and ErrInUse (fault.Conflict), ErrMissing (fault.NotFound)
 // where they apply, wrapped with the directory; [pebble.IsCorruptionError] tells
-// of damaged files (fault.Corrupt).
+// of damaged files (fault.Corrupt), CodeDiskFull (fault.Transient) of a full disk.
 func Open(o Options) (*pebble.DB, error) {
 	o = o.withDefaults()
 	if err := prepare(o); err != nil {
 		return nil, err
 	}
-	db, err := pebble.Open(o.Dir, pebbleOptions(o))
+	if err := noRoom(o); err != nil {
+		if o.OnFull == nil || o.Create || !fault.Is(err, fault.Transient) {
+			return nil, err
+		}
+		db, openErr := openReadOnly(o)
+		if openErr == nil {
+			o.OnFull(err)
+		}
+		return db, openErr
+	}
+	p, paced := pebbleOptions(o)
+	paced.opening.Store(true)
+	db, err := pebble.Open(o.Dir, p)
 	if err != nil {
 		return nil, explain(o, err)
 	}
+	paced.opening.Store(false)
 	if o.Create {
 		// The log that is open now was begun before the format was raised and
 		// has no sync offsets: damage in its middle would pass for its end.
@@ -174,6 +192,8 @@ func explain(o Options, err error) error {
 		return errMissing(o)
 	case errors.Is(err, pebble.ErrDBAlreadyExists), errors.Is(err, pebble.ErrDBNotPristine):
 		return errExists(o)
+	case IsFull(err):
+		return fault.New(fault.Transient, CodeDiskFull, "pebblex: open %s: %w", o.Dir, err).After(fullRetry)
 	case pebble.IsCorruptionError(err):
 		return fault.New(fault.Corrupt, "CORRUPT", "pebblex: open %s: %w", o.Dir, err)
 	}
@@ -189,10 +209,11 @@ func explain(o Options, err error) error {
 	return fmt.Errorf("pebblex: open %s: %w", o.Dir, err)
 }
 
-func pebbleOptions(o Options) *pebble.Options {
+func pebbleOptions(o Options) (*pebble.Options, *pacer) {
 	log := &logger{log: o.Log.With("store", o.Dir), fatal: o.OnFatal}
+	paced := &pacer{log: log}
 	p := &pebble.Options{
-		FS:                          SyncMarkers(tellFS{o.FS, log.failed}),
+		FS:                          SyncMarkers(tellFS{paceFS{o.FS, paced}, log.failed}),
 		FormatMajorVersion:          pebble.FormatNewest,
 		ErrorIfExists:               o.Create,
 		ErrorIfNotExists:            !o.Create,
@@ -209,5 +230,5 @@ func pebbleOptions(o Options) *pebble.Options {
 	}
 	p.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionFastest })
 	p.WithFSDefaults() // setting FS would otherwise drop the disk-slow check
-	return p
+	return p, paced
 }
