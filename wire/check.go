@@ -131,6 +131,12 @@ func (r *PutRecord) checkContent(withheld bool) *Error {
 		if r.Kind == KindPrivateMetadata {
 			most = MaxSealedBody
 		}
+	case KindRetain, KindHold, KindRelease:
+		if !withheld || len(r.Body) > 0 {
+			if err := r.checkControl(); err != nil {
+				return err
+			}
+		}
 	}
 	if r.File != nil {
 		return refuse("file", "only a record of kind %q has one", KindFile)

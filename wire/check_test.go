@@ -78,7 +78,7 @@ func TestPutRecordCheck(t *testing.T) {
 		{"attachment at the limit", "", "", func(r *PutRecord) { r.Kind, r.Body = "approval", make([]byte, MaxBody) }},
 		{"attachment beyond", "body", "as a file", func(r *PutRecord) { r.Kind, r.Body = "approval", make([]byte, MaxBody+1) }},
 		{"attachment with a file", "file", "only a record of kind", func(r *PutRecord) { r.Kind, r.File = "approval", validFile().File }},
-		{"control without body", "", "", func(r *PutRecord) { r.Kind, r.Body = KindHold, nil }},
+		{"control without body", "body", "an object is expected", func(r *PutRecord) { r.Kind, r.Body = KindHold, nil }},
 		{"grantee with odd id", "shareWith[0].tenantId", "' '", func(r *PutRecord) { r.ShareWith = []Share{{"a b", "A"}} }},
 		{"odd mode", "shareWith[1].mode", `"D"`, func(r *PutRecord) { r.ShareWith = []Share{{"a", "A"}, {"b", "D"}} }},
 		{"revocation in a record", "shareWith[0].mode", `"none"`, func(r *PutRecord) { r.ShareWith = []Share{{"a", ModeNone}} }},

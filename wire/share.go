@@ -42,7 +42,8 @@ func Visible(rec *Record, viewer TenantID) (mode string, ok bool) {
 // For returns r as the viewer may see it, and whether he may see it at all. A
 // viewer in ModeProofs gets no body; BodySHA256 stays, so that ComputeID still
 // gives the id. The shares stay for the same reason: a grantee sees who else
-// was named beside him. The result shares memory with r.
+// was named beside him. How long it is retained only its tenant sees. The result
+// shares memory with r.
 func (r Record) For(viewer TenantID) (Record, bool) {
 	mode, ok := Visible(&r, viewer)
 	if !ok {
@@ -53,6 +54,9 @@ func (r Record) For(viewer TenantID) (Record, bool) {
 			r.BodySHA256 = r.Portable().BodySHA256()
 		}
 		r.Body = nil
+	}
+	if r.TenantID != viewer {
+		r.Retention = nil
 	}
 	return r, true
 }

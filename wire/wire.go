@@ -114,6 +114,9 @@ type Record struct {
 	BodySHA256   Digest       `json:"bodySha256,omitzero"`
 	File         *File        `json:"file,omitempty"`
 	ShareWith    []Share      `json:"shareWith,omitempty"`
+	// Retention is what control records say of the record, for its own tenant; the
+	// id does not cover it.
+	Retention *Retention `json:"retention,omitempty"`
 }
 
 // File describes the file behind a record of kind "file". ID equals the id of
@@ -307,6 +310,10 @@ type Receipt struct {
 	PrivateRecordID      RecordID     `json:"privateRecordId,omitzero"`
 	SubmissionID         SubmissionID `json:"submissionId,omitzero"`
 	ArchiveIDs           []ArchiveID  `json:"archiveIds,omitempty"`
+
+	// Of the records RecordID and PrivateRecordID, for their own tenant.
+	Retention        *Retention `json:"retention,omitempty"`
+	PrivateRetention *Retention `json:"privateRetention,omitempty"`
 }
 
 // FileEntry is one file of a job. ArchiveID is the first of ArchiveIDs (seed).
@@ -322,6 +329,7 @@ type FileEntry struct {
 	AttachedAt   Time         `json:"attachedAt,omitzero"`
 	RecordID     RecordID     `json:"recordId"`
 	SubmissionID SubmissionID `json:"submissionId,omitzero"`
+	Retention    *Retention   `json:"retention,omitempty"` // for its own tenant
 }
 
 // Accepted is the answer to a submission that was taken (HTTP 202).
