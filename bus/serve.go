@@ -42,6 +42,9 @@ type ArchiveConfig struct {
 	// Copies is PUT_COPIES: among how many archives a record that came on the
 	// bare put subject is kept. Default DefaultCopies.
 	Copies int
+	// Witness cosigns the checkpoints of ledgers; nil means that the archive
+	// witnesses none.
+	Witness Witness
 	// Now is the clock by which other archives are judged alive; nil is time.Now.
 	Now func() time.Time
 	// Log gets what no sender is told; nil discards.
@@ -58,6 +61,7 @@ type ArchiveService struct {
 	node    Node
 	absent  func(digest wire.Digest) bool // nil: no quick look
 	blobs   Blobs
+	witness Witness // nil: none
 	copies  int
 	log     *slog.Logger
 	metrics serviceMetrics
@@ -88,7 +92,7 @@ func ServeArchive(conn *Conn, node Node, blobs Blobs, cfg ArchiveConfig) (*Archi
 	}
 	work, hurry := context.WithCancel(context.Background())
 	s := &ArchiveService{
-		conn: conn, id: id, boot: node.Hello().Boot, node: node, blobs: blobs,
+		conn: conn, id: id, boot: node.Hello().Boot, node: node, blobs: blobs, witness: cfg.Witness,
 		copies: cmp.Or(cfg.Copies, DefaultCopies), log: orDiscard(cfg.Log).With("archive", id),
 		metrics: newServiceMetrics(id), others: newPresence(cfg.Now),
 		queries: startWorkers(queryWorkers, MaxQueuedQueries),
@@ -117,16 +121,21 @@ func (s *ArchiveService) start(work context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, b := range []struct {
+	type binding struct {
 		nc      *nats.Conn
 		subject string
 		handle  nats.MsgHandler
-	}{
+	}
+	bindings := []binding{
 		{s.conn.bulk, wire.SubjectBlobPrefix + string(s.id), func(msg *nats.Msg) { s.onBlob(work, msg) }},
 		{s.conn.bulk, wire.SubjectPutPrefix + string(s.id), func(msg *nats.Msg) { s.onPut(work, msg) }},
 		{s.conn.bulk, wire.SubjectPut, func(msg *nats.Msg) { s.onBarePut(work, msg) }},
 		{s.conn.ctl, wire.SubjectQuery, s.onQuery},
-	} {
+	}
+	if s.witness != nil {
+		bindings = append(bindings, binding{s.conn.ctl, wire.SubjectWitnessPrefix + string(s.id), s.onWitness})
+	}
+	for _, b := range bindings {
 		sub, err := s.conn.subscribe(b.nc, b.subject, "", b.handle)
 		if err != nil {
 			return err
