@@ -27,6 +27,7 @@ type Archived struct {
 	BloomErrorRate float64 `env:"BLOOM_ERROR_RATE" default:"0.001" help:"Share of queries for absent keys that the filter lets through to the store: 0.000001 to 0.5."`
 	DiskReserve    uint64  `env:"DISK_RESERVE" default:"2147483648" help:"Free bytes below which files are refused; queries and reads go on."`
 	UploadIdle     int     `name:"upload-idle-s" env:"UPLOAD_IDLE_S" default:"60" help:"Seconds after which an upload whose sender is silent is removed."`
+	WitnessLedgers string  `env:"WITNESS_LEDGERS" help:"Verifier keys (name+hash+base64), separated by commas, of the ledgers whose checkpoints this archive cosigns. Empty: whoever shows one first under a name, for ever."`
 	MaxFile        int64   `name:"max-file-bytes" env:"MAX_FILE_BYTES" default:"17179869184" help:"Largest file, in bytes."`
 }
 
@@ -142,7 +143,11 @@ func startArchive(ctx context.Context, c Archived, log *slog.Logger, level *slog
 	if err := stack.Push("bus", busLimit, conn.Drain); err != nil {
 		return nil, err
 	}
-	service, err := bus.ServeArchive(conn, node, files, bus.ArchiveConfig{Copies: c.PutCopies, Log: log})
+	witness, witnessMetrics, err := c.witness(node, log)
+	if err != nil {
+		return nil, err
+	}
+	service, err := bus.ServeArchive(conn, node, files, bus.ArchiveConfig{Copies: c.PutCopies, Witness: witness, Log: log})
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +156,7 @@ func startArchive(ctx context.Context, c Archived, log *slog.Logger, level *slog
 	}
 	health := &serve.Health{}
 	health.Add(serve.Check{Name: "bus", Func: func(context.Context) error { return connected(conn) }})
-	admin, err := c.admin(log, level, stack, health, node.Metrics(), fileMetrics(files), conn.Metrics(), service.Metrics())
+	admin, err := c.admin(log, level, stack, health, node.Metrics(), fileMetrics(files), conn.Metrics(), service.Metrics(), witnessMetrics)
 	if err != nil {
 		return nil, err
 	}

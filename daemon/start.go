@@ -29,24 +29,25 @@ type aggregator struct {
 	tasks []serve.Task
 	asked context.Context // ends when the program is asked to stop
 
-	nats     *server.Server // nil when NATS_URL names another
-	conn     *bus.Conn
-	roster   *bus.Roster
-	client   *bus.Archives
-	ledger   *ledger.Ledger
-	vault    *vault.Vault
-	gatherer *receipts.Gatherer
-	engine   *jobs.Engine
-	edge     *edge.Server
-	keys     *edge.Keyring
-	health   serve.Health
-	running  Running
+	nats      *server.Server // nil when NATS_URL names another
+	conn      *bus.Conn
+	roster    *bus.Roster
+	client    *bus.Archives
+	ledger    *ledger.Ledger
+	vault     *vault.Vault
+	cosigning *ledger.Cosigning
+	gatherer  *receipts.Gatherer
+	engine    *jobs.Engine
+	edge      *edge.Server
+	keys      *edge.Keyring
+	health    serve.Health
+	running   Running
 }
 
 // start starts every part. What has started is on the stack when it fails.
 func (a *aggregator) start() error {
 	for _, step := range []func() error{
-		a.startBus, a.startRoster, a.startStores, a.startEngine, a.startDoors, a.startHTTP, a.startAdmin,
+		a.startBus, a.startRoster, a.startStores, a.startCosigning, a.startEngine, a.startDoors, a.startHTTP, a.startAdmin,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -271,7 +272,7 @@ func (m members) Archives() []edge.ArchiveInfo {
 
 func (a *aggregator) startAdmin() error {
 	task, err := a.admin(a.log, a.level, a.stack, &a.health,
-		a.conn.Metrics(), a.roster.Metrics(), a.client.Metrics(), a.ledger.Metrics(), a.vault.Metrics(), a.gatherer.Metrics(), a.engine.Metrics(), a.edge.Metrics())
+		a.conn.Metrics(), a.roster.Metrics(), a.client.Metrics(), a.ledger.Metrics(), a.cosigning.Metrics(), a.vault.Metrics(), a.gatherer.Metrics(), a.engine.Metrics(), a.edge.Metrics())
 	a.tasks = append(a.tasks, task)
 	return err
 }

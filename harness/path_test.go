@@ -122,6 +122,7 @@ func TestTheWholePathOnRealProcesses(t *testing.T) {
 	if len(has) != 2 || len(second.ArchivesExpected) != 3 || second.ArchiveReplies != 2 {
 		t.Errorf("records are on %v of %v", has, second.ArchivesExpected)
 	}
+	awaitCosigned(t, w)
 }
 
 func TestOneArchiveStoppedIsNamedAlsoAfterARestart(t *testing.T) {

@@ -64,6 +64,15 @@ func (l *Ledger) Origin() string { return l.cfg.Origin }
 // keep the slice but not change it.
 func (l *Ledger) Latest() []byte { return l.head.Load().checkpoint }
 
+// Ready returns nil while the ledger seals, else why it does not: what to do is
+// in the text.
+func (l *Ledger) Ready() error {
+	if l.isStopped() {
+		return l.stopError()
+	}
+	return nil
+}
+
 // Close finishes the calls that are under way, writes the fork guard and closes
 // the store. Calls that come later get a Transient error. It may be called more
 // than once.
