@@ -1,0 +1,306 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/verae/archive/blob"
+	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/wire"
+)
+
+// Bounds of pulls.
+const (
+	maxPulls     = 4096        // under way, waiting, or ended and not asked for yet
+	pullSlots    = 16          // records being fetched at a time
+	fileSlots    = 4           // files, of those
+	keptOutcomes = time.Minute // how long the end of a pull is kept for who asks again
+)
+
+// PullFiles is what a pull needs of the store of files; *blob.Store has it.
+type PullFiles interface {
+	Open(id string, profile blob.Profile) error
+	Write(id string, offset int64, data []byte) (received int64, err error)
+	Commit(ctx context.Context, id string, size int64, sha256 [32]byte, cid string) (duplicate bool, err error)
+	Abort(id string) error
+}
+
+// Pulled is what became of one record.
+type Pulled struct {
+	ID        wire.RecordID
+	Seq       uint64 // where it rests now; 0 with an error
+	Duplicate bool   // it was here before
+	Err       error
+}
+
+// Puller fetches records, and the files they name, from other archives. The
+// bytes of a file come first, through the same upload and commit as any other,
+// so that its digest and CID are computed here; then the record, whose id is
+// computed here too, is put as any other. It is harmless to fetch what is here,
+// and what was cut short goes on where it was.
+type Puller struct {
+	node    *Node
+	files   PullFiles
+	peers   Peers
+	log     *slog.Logger
+	metrics pullMetrics
+
+	ctx   context.Context // ends with Close
+	stop  context.CancelFunc
+	slots chan struct{}
+	bulky chan struct{}
+	each  singleflight.Group // one fetch of a file at a time
+
+	mu      sync.Mutex // guards all below
+	closed  bool
+	pulls   map[wire.RecordID]*pull
+	running sync.WaitGroup
+}
+
+// pull is one record on its way here.
+type pull struct {
+	done  chan struct{} // closed when out is set
+	out   Pulled
+	ended time.Time
+}
+
+// NewPuller returns a puller that stores in node and files. Close ends it,
+// before node and files are closed. A nil log discards.
+func NewPuller(node *Node, files PullFiles, peers Peers, log *slog.Logger) *Puller {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	return &Puller{
+		node: node, files: files, peers: peers, log: log.With("archive", string(node.cfg.ID)),
+		metrics: newPullMetrics(node.cfg.ID), ctx: ctx, stop: stop,
+		slots: make(chan struct{}, pullSlots), bulky: make(chan struct{}, fileSlots),
+		pulls: map[wire.RecordID]*pull{},
+	}
+}
+
+// Pull fetches records from the archives of from, tried in that order. It
+// returns when all have ended or ctx has; those that have not go on, and are
+// answered as fault.Transient with code CodePullPending: ask again. A record
+// that somebody else is pulling is waited for.
+//
+// Every other error tells why the record is not here: fault.Transient if another
+// try, or another archive, may help.
+func (p *Puller) Pull(ctx context.Context, ids []wire.RecordID, from []wire.ArchiveID) []Pulled {
+	out, pulls := make([]Pulled, len(ids)), make([]*pull, len(ids))
+	for i, id := range ids {
+		var err error
+		if pulls[i], err = p.start(id, from); err != nil {
+			out[i] = Pulled{ID: id, Err: err}
+		}
+	}
+	for i, one := range pulls {
+		if one == nil {
+			continue
+		}
+		select {
+		case <-one.done:
+			out[i] = p.collect(ids[i], one)
+			continue
+		default:
+		}
+		select {
+		case <-one.done:
+			out[i] = p.collect(ids[i], one)
+		case <-ctx.Done():
+			out[i] = Pulled{ID: ids[i], Err: fault.New(fault.Transient, CodePullPending, "archive: record %s is still being fetched; ask again", ids[i]).After(time.Second)}
+		}
+	}
+	return out
+}
+
+// start returns the pull of a record: one that there is, or a new one.
+func (p *Puller) start(id wire.RecordID, from []wire.ArchiveID) (*pull, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, fault.New(fault.Transient, "CLOSED", "archive: it is shutting down and fetches no more records")
+	}
+	p.forget(p.node.cfg.Now())
+	if one := p.pulls[id]; one != nil {
+		return one, nil
+	}
+	if len(p.pulls) >= maxPulls {
+		return nil, fault.New(fault.Transient, "BUSY", "archive: %d records are being fetched, as many as may be at a time", maxPulls).After(time.Second)
+	}
+	one := &pull{done: make(chan struct{})}
+	p.pulls[id] = one
+	p.running.Go(func() {
+		out := Pulled{ID: id}
+		select {
+		case p.slots <- struct{}{}:
+			out = p.pull(p.ctx, id, from)
+			<-p.slots
+		case <-p.ctx.Done():
+			out.Err = fault.Wrap(fault.Transient, p.ctx.Err())
+		}
+		p.metrics.pull(out)
+		p.mu.Lock()
+		one.out, one.ended = out, p.node.cfg.Now()
+		p.mu.Unlock()
+		close(one.done)
+	})
+	return one, nil
+}
+
+// forget drops outcomes that nobody asked for in time. mu is held.
+func (p *Puller) forget(now time.Time) {
+	if len(p.pulls) < maxPulls/2 {
+		return
+	}
+	for id, one := range p.pulls {
+		if !one.ended.IsZero() && now.Sub(one.ended) > keptOutcomes {
+			delete(p.pulls, id)
+		}
+	}
+}
+
+// collect returns the outcome of a pull that has ended; the next who asks for
+// the record starts a new one.
+func (p *Puller) collect(id wire.RecordID, one *pull) Pulled {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.pulls[id] == one {
+		delete(p.pulls, id)
+	}
+	return one.out
+}
+
+// Close gives up what is under way and waits for its end. Files that were being
+// fetched stay as open uploads until the store sweeps them.
+func (p *Puller) Close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.stop()
+	p.running.Wait()
+}
+
+// pull brings one record here.
+func (p *Puller) pull(ctx context.Context, id wire.RecordID, from []wire.ArchiveID) Pulled {
+	out := Pulled{ID: id}
+	rec, here, err := p.local(ctx, id)
+	if err == nil && !here {
+		rec, err = p.record(ctx, id, from)
+	}
+	if err == nil && rec.File != nil {
+		err = p.file(ctx, rec.File, from)
+	}
+	if err != nil {
+		out.Err = err
+		return out
+	}
+	ack, err := p.node.Put(ctx, wire.Put{Record: rec})
+	out.Seq, out.Duplicate, out.Err = ack.Seq, ack.Duplicate, err
+	return out
+}
+
+// local returns the record if it can be read here.
+func (p *Puller) local(ctx context.Context, id wire.RecordID) (rec wire.PutRecord, here bool, err error) {
+	rec, err = p.node.Portable(ctx, id)
+	if fault.Is(err, fault.NotFound) {
+		return wire.PutRecord{}, false, nil
+	}
+	return rec, err == nil, err
+}
+
+// record fetches a record from the first archive that gives the right one.
+func (p *Puller) record(ctx context.Context, id wire.RecordID, from []wire.ArchiveID) (wire.PutRecord, error) {
+	var errs []error
+	for _, source := range from {
+		rec, err := p.peers.Record(ctx, source, id)
+		if err == nil {
+			if err = believable(source, id, rec); err == nil {
+				return rec, nil
+			}
+		}
+		if ctx.Err() != nil {
+			return wire.PutRecord{}, fault.Wrap(fault.Transient, ctx.Err())
+		}
+		p.report(source, id, err)
+		errs = append(errs, err)
+	}
+	return wire.PutRecord{}, fault.New(fault.Transient, CodeNoRecord, "archive: record %s came from none of %v: %w", id, from, errors.Join(errs...))
+}
+
+// believable returns what is wrong with an answer that should be a record.
+func believable(source wire.ArchiveID, id wire.RecordID, rec wire.PutRecord) error {
+	if err := rec.Check(); err != nil {
+		return wrongAnswer(source, "asked for record %s, got one that does not keep the rules: %w", id, err)
+	}
+	if got := rec.ID(); got != id {
+		return wrongAnswer(source, "asked for record %s, got %s", id, got)
+	}
+	return nil
+}
+
+// wrongAnswer says what a peer sent that can not be true.
+func wrongAnswer(source wire.ArchiveID, format string, args ...any) error {
+	args = append([]any{source}, args...)
+	return fault.New(fault.Corrupt, CodeWrongAnswer, "archive %s: "+format, args...)
+}
+
+// report makes known what a peer refused or got wrong. That it does not have
+// what it was asked for is neither.
+func (p *Puller) report(source wire.ArchiveID, what any, err error) {
+	switch {
+	case fault.CodeOf(err) == CodeWrongAnswer:
+		p.metrics.wrong.WithLabelValues(string(source)).Inc()
+		p.log.Error("an archive sent what can not be true; nothing of it was kept", "from", source, "of", what, "err", err)
+	case fault.Is(err, fault.NotFound):
+		p.log.Debug("an archive does not have what it was asked for", "from", source, "of", what)
+	default:
+		p.log.Warn("an archive did not give what it was asked for", "from", source, "of", what, "err", err)
+	}
+}
+
+// Metrics returns the puller's collectors, labelled with the archive's id.
+func (p *Puller) Metrics() []prometheus.Collector { return p.metrics.all }
+
+type pullMetrics struct {
+	pulls *prometheus.CounterVec // by result
+	bytes prometheus.Counter
+	wrong *prometheus.CounterVec // by peer
+	all   []prometheus.Collector
+}
+
+func newPullMetrics(id wire.ArchiveID) pullMetrics {
+	labels := prometheus.Labels{"archive": string(id)}
+	m := pullMetrics{
+		pulls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "verae_archive_pulls_total", ConstLabels: labels,
+			Help: "Records fetched from other archives by result: stored, duplicate, failed.",
+		}, []string{"result"}),
+		bytes: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "verae_archive_pulled_file_bytes_total", ConstLabels: labels, Help: "Bytes of files fetched from other archives.",
+		}),
+		wrong: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "verae_archive_wrong_answers_total", ConstLabels: labels,
+			Help: "Answers of another archive that can not be true: it is damaged, or not what it says.",
+		}, []string{"from"}),
+	}
+	m.all = []prometheus.Collector{m.pulls, m.bytes, m.wrong}
+	return m
+}
+
+func (m *pullMetrics) pull(out Pulled) {
+	switch {
+	case out.Err != nil:
+		m.pulls.WithLabelValues("failed").Inc()
+	case out.Duplicate:
+		m.pulls.WithLabelValues("duplicate").Inc()
+	default:
+		m.pulls.WithLabelValues("stored").Inc()
+	}
+}
