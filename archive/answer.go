@@ -41,11 +41,14 @@ func (n *Node) Answer(ctx context.Context, q wire.Query) (wire.Reply, bool, erro
 		return wire.Reply{}, false, err
 	}
 	defer n.leave()
-	rows := 0
+	rows, steered := 0, false
 	records, err := n.visible(ctx, q.SHA256, q.TenantID, func(r row) bool {
-		rows++
+		rows, steered = rows+1, steered || r.steers(q.TenantID)
 		return len(q.Kinds) == 0 || slices.Contains(q.Kinds, r.kind)
 	})
+	if err == nil {
+		err = n.addRetention(ctx, q, records, steered)
+	}
 	n.metrics.query(rows, len(records), err)
 	if err != nil || len(records) == 0 {
 		return wire.Reply{}, false, err
