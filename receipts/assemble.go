@@ -85,7 +85,9 @@ func (v *View) attach(job *wire.Job) error {
 		switch kind := held.Record.Kind; {
 		case !v.shows(&held.Record):
 		case kind == wire.KindFile:
-			job.Files = append(job.Files, fileEntry(held))
+			file := fileEntry(held)
+			file.Retention = v.retention(&held.Record)
+			job.Files = append(job.Files, file)
 		case kind == wire.KindMetadata:
 			receipt, err := v.metadata(held, sisters.private[i])
 			job.Receipts, errs = append(job.Receipts, receipt), append(errs, err)
@@ -95,7 +97,9 @@ func (v *View) attach(job *wire.Job) error {
 				job.Receipts, errs = append(job.Receipts, receipt), append(errs, err)
 			}
 		default:
-			job.Receipts = append(job.Receipts, attachment(held))
+			receipt := attachment(held)
+			receipt.Retention = v.retention(&held.Record)
+			job.Receipts = append(job.Receipts, receipt)
 		}
 	}
 	return errors.Join(errs...)
@@ -112,6 +116,14 @@ func (v *View) shows(r *wire.Record) bool {
 		return false // an attachment that poses as a receipt of ours
 	}
 	return r.Kind != wire.KindFile || r.File != nil
+}
+
+// retention is the state of r as its tenant sees it; nobody else does.
+func (v *View) retention(r *wire.Record) *wire.Retention {
+	if r.TenantID != v.TenantID {
+		return nil
+	}
+	return r.Retention.Shown()
 }
 
 // attachment is the receipt of a record of a tenant's own kind.

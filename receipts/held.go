@@ -68,6 +68,7 @@ func (h *holdings) evict() *Held {
 func (h *Held) merge(r wire.Record, from []wire.ArchiveID) {
 	h.ArchiveIDs = union(h.ArchiveIDs, from)
 	h.Record.StoredAt = earlier(h.Record.StoredAt, r.StoredAt)
+	h.Record.Retention = h.Record.Retention.Merge(r.Retention)
 }
 
 func (h *holdings) list() []Held {

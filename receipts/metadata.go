@@ -71,12 +71,16 @@ func (v *View) metadata(public, private *Held) (out wire.Receipt, err error) {
 		RecordID:     first.Record.ID,
 		SubmissionID: first.Record.SubmissionID,
 		ArchiveIDs:   first.ArchiveIDs,
+		Retention:    v.retention(&first.Record),
 	}
 	if public != nil {
 		v.addPublic(&out, &public.Record)
 	}
 	if private != nil && v.shows(&private.Record) {
 		out.ArchiveIDs = union(out.ArchiveIDs, private.ArchiveIDs)
+		if public != nil {
+			out.PrivateRetention = v.retention(&private.Record)
+		}
 		err = v.addPrivate(&out, private.Record)
 	}
 	return out, err

@@ -49,6 +49,9 @@ func (q *question) admit(r wire.Record) (out wire.Record, reason string, hole bo
 	if !ok {
 		return r, dropNotVisible, false
 	}
+	if r.TenantID != q.tenant {
+		r.Retention = nil
+	}
 	if !fill(&r) {
 		return r, dropDamaged, true
 	}
@@ -66,10 +69,14 @@ func (q *question) admit(r wire.Record) (out wire.Record, reason string, hole bo
 }
 
 // fill checks that the id and the digest of the body follow from the content
-// and fills them in where a peer left them out. What is local to one archive,
+// and fills them in where a peer left them out, and that the state of retention
+// is one. What is local to one archive,
 // or means the same as absent, is brought to one form, so that all copies of a
 // record are equal.
 func fill(r *wire.Record) bool {
+	if r.Retention.Check() != nil {
+		return false
+	}
 	if len(r.Body) > 0 {
 		body := r.Portable().BodySHA256()
 		if !r.BodySHA256.IsZero() && r.BodySHA256 != body {
