@@ -156,6 +156,9 @@ func (n *Node) store(it *pebble.Iterator, fresh []*pending) error {
 	if len(fresh) == 0 {
 		return nil
 	}
+	if err := n.admit(fresh); err != nil {
+		return err
+	}
 	batch := n.db.NewBatch()
 	end, err := n.fill(batch, fresh)
 	if err == nil {

@@ -40,6 +40,11 @@ type Config struct {
 	// package pebblex.
 	CacheSize    int64
 	MemTableSize uint64
+	// DiskReserve is the free space, in bytes, below which records are refused as
+	// Transient, code DISK_FULL; queries go on. 0 is what pebblex.SpaceConfig
+	// makes of it. Below it the store still writes what it needs to put in order
+	// what was acknowledged, see pebblex.RoomOf.
+	DiskReserve uint64
 	// Log receives state changes and failures; nil discards them.
 	Log *slog.Logger
 	// Now is the clock, of which only the time of storing is taken; nil means

@@ -8,33 +8,91 @@ import (
 	"github.com/verae/archive/wire"
 )
 
-// health is what an archive thinks of itself. Getting worse is for ever: only a
-// new process, which has read the disk again, is well.
+// health is what an archive thinks of itself. Damage and failed writes are for
+// ever: only a new process, which has read the disk again, is well.
 type health struct {
 	log  *slog.Logger
 	dead chan struct{} // closed by the first fail
 
-	mu     sync.Mutex
-	wanted string // what SetState said
-	sick   string // why it is read-only; empty if it is not
-	failed error  // of a write with an unknown outcome
+	mu      sync.Mutex
+	wanted  string         // what SetState said
+	sick    string         // why it is read-only; empty if it is not
+	failed  error          // of a write with an unknown outcome
+	shut    error          // why the store was opened read-only; nil if it was not
+	passing []func() error // conditions that come and go: each is nil, or transient with a code
 }
 
 func newHealth(log *slog.Logger) *health {
 	return &health{log: log, dead: make(chan struct{}), wanted: wire.StateUp}
 }
 
-// state returns the state to announce. Unknown wishes count as read-only.
-func (h *health) state() string {
+// watch makes the archive read-only while fn returns an error, which is
+// fault.Transient and whose code is the reason that hellos tell. fn must be quick.
+func (h *health) watch(fn func() error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.passing = append(h.passing, fn)
+}
+
+// openedReadOnly says that nothing can be written before the store is opened
+// anew.
+func (h *health) openedReadOnly(why error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.shut = why
+	h.log.Error("the store is open for reading only", "err", why)
+}
+
+// readOnly returns why the store was opened read-only, or nil.
+func (h *health) readOnly() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.shut
+}
+
+// lasting returns what no time heals: why puts are refused until there is a new
+// process, or until SetState says otherwise. The caller holds mu.
+func (h *health) lasting() error {
 	switch {
-	case h.sick != "" || h.failed != nil:
-		return wire.StateReadonly
-	case h.wanted == wire.StateUp || h.wanted == wire.StateDraining:
-		return h.wanted
+	case h.failed != nil:
+		return h.failed
+	case h.sick != "":
+		return fault.New(fault.Corrupt, "DAMAGED",
+			"archive: something stored is not what was written: %s; what is whole is answered; run archived check, then archived repair", h.sick)
+	case h.shut != nil:
+		return h.shut
+	case h.wanted == wire.StateDraining:
+		return fault.New(fault.Transient, "DRAINING", "archive: it is shutting down and takes no more records")
+	case h.wanted != wire.StateUp:
+		return fault.New(fault.Transient, "READONLY", "archive: it was told to be %s and takes no records", h.wanted)
 	}
-	return wire.StateReadonly
+	return nil
+}
+
+// trouble returns why the archive is not up, with a code, or nil.
+func (h *health) trouble() error {
+	h.mu.Lock()
+	err, passing := h.lasting(), h.passing
+	h.mu.Unlock()
+	for _, fn := range passing {
+		if err == nil {
+			err = fn()
+		}
+	}
+	return err
+}
+
+// state returns the state to announce and the code of the reason if it is not up.
+// Unknown wishes count as read-only.
+func (h *health) state() (state, reason string) {
+	switch err := h.trouble(); {
+	case err == nil:
+		return wire.StateUp, ""
+	case fault.CodeOf(err) == "DRAINING":
+		return wire.StateDraining, "DRAINING"
+	default:
+		return wire.StateReadonly, fault.CodeOf(err)
+	}
 }
 
 func (h *health) set(state string) {
@@ -63,7 +121,7 @@ func (h *health) fail(reason string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.failed == nil {
-		h.failed = fault.New(fault.Internal, "STORE_FAILED", "archive: the store failed: %s", reason)
+		h.failed = fault.New(fault.Internal, "STORE_FAILED", "archive: the store failed: %s; start the program again: opening the store decides what is on disk", reason)
 		h.log.Error("write failed: the archive is read-only", "err", reason)
 		close(h.dead)
 	}
@@ -83,15 +141,16 @@ func (h *health) damage() string {
 	return h.sick
 }
 
-// accepting returns nil if the archive takes puts. A refused put may go to
-// another archive at once.
+// accepting returns nil if puts may come to the committer. A refused put may go
+// to another archive at once. Conditions that pass are the committer's to look
+// at: what needs no room, as a duplicate, is acknowledged all the same.
 func (h *health) accepting() error {
-	switch state := h.state(); state {
-	case wire.StateUp:
-		return nil
-	case wire.StateDraining:
-		return fault.New(fault.Transient, "DRAINING", "archive: it is shutting down and takes no more records")
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch err := h.lasting(); {
+	case err == nil, fault.Is(err, fault.Transient):
+		return err
 	default:
-		return fault.New(fault.Transient, "READONLY", "archive: it is %s and takes no records", state)
+		return fault.New(fault.Transient, "READONLY", "archive: it takes no records: %w", err)
 	}
 }

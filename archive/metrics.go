@@ -54,9 +54,12 @@ func newMetrics(n *Node) *metrics {
 		value      func() float64
 	}{
 		{"records", "Durable records.", func() float64 { return float64(n.Seq()) }},
-		{"readonly", "1 if the archive only answers: it is damaged, its store failed, or it was told to.", func() float64 {
-			return gauge(n.health.state() == wire.StateReadonly)
+		{"readonly", "1 if the archive only answers: it is damaged, its store failed, its disk is full, or it was told to.", func() float64 {
+			state, _ := n.health.state()
+			return gauge(state == wire.StateReadonly)
 		}},
+		{"disk_free_bytes", "Free bytes on the disk of the records; 0 if it does not tell.", func() float64 { return float64(n.disk.Usage().Free) }},
+		{"disk_reserve_bytes", "Free bytes below which nothing more is stored.", func() float64 { return float64(n.disk.Usage().Reserve) }},
 		{"filter_ready", "1 if the filter is complete; else every query reads the store.", func() float64 { return gauge(n.filter.Ready()) }},
 		{"filter_keys", "Keys in the filter.", func() float64 { return float64(n.filter.Keys()) }},
 		{"filter_bytes", "Memory of the filter.", func() float64 { return float64(n.filter.Bytes()) }},
@@ -123,6 +126,7 @@ func (m *metrics) commit(records int, took time.Duration) {
 type Stats struct {
 	Seq               uint64
 	State             string
+	Reason            string // code of why it is not up; empty if it is
 	Damage            string // why it is in quarantine; empty if it is not
 	FilterReady       bool
 	FilterKeys        uint64
@@ -135,8 +139,9 @@ type Stats struct {
 
 // Stats returns the node's state.
 func (n *Node) Stats() Stats {
+	state, reason := n.health.state()
 	return Stats{
-		Seq: n.Seq(), State: n.health.state(), Damage: n.health.damage(), Created: n.identity.created,
+		Seq: n.Seq(), State: state, Reason: reason, Damage: n.health.damage(), Created: n.identity.created,
 		FilterReady: n.filter.Ready(), FilterKeys: n.filter.Keys(), FilterBytes: n.filter.Bytes(),
 		FilterFill: n.filter.Fill(), FilterErrorRate: n.filter.EstimatedErrorRate(), FilterGenerations: n.filter.Generations(),
 	}

@@ -34,6 +34,7 @@ type Node struct {
 	committer *pebblex.Committer[*pending]
 	health    *health
 	metrics   *metrics
+	disk      *pebblex.Space
 
 	// durable is the highest sequence number whose record is on disk. Readers
 	// skip what is above it: Pebble shows records before they are.
@@ -68,12 +69,15 @@ func Open(c Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := newHealth(c.Log)
-	db, err := pebblex.Open(c.storeOptions(false, func(reason string) { h.fail(reason); c.OnFatal(reason) }, h.quarantine))
+	h, disk := newHealth(c.Log), c.disk()
+	h.watch(disk.Full)
+	o := c.storeOptions(false, func(reason string) { h.fail(reason); c.OnFatal(reason) }, h.quarantine)
+	o.OnFull, o.MemTableSize = h.openedReadOnly, c.memTable(disk)
+	db, err := pebblex.Open(o)
 	if err != nil {
 		return nil, openError(err)
 	}
-	n := &Node{cfg: c, db: db, boot: newBoot(), health: h, loaded: make(chan struct{})}
+	n := &Node{cfg: c, db: db, boot: newBoot(), health: h, disk: disk, loaded: make(chan struct{})}
 	if err := n.start(); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
@@ -188,9 +192,10 @@ func (n *Node) Loaded() <-chan struct{} { return n.loaded }
 func (n *Node) Hello() wire.Hello {
 	seq := n.durable.Load()
 	public, _ := n.identity.key.Public().(ed25519.PublicKey)
+	state, reason := n.health.state()
 	return wire.Hello{
 		Proto: helloProto, ArchiveID: n.cfg.ID, Key: base64.StdEncoding.EncodeToString(public),
-		Generation: n.identity.generation, Boot: n.boot, Seq: seq, Records: seq, State: n.health.state(),
+		Generation: n.identity.generation, Boot: n.boot, Seq: seq, Records: seq, State: state, Reason: reason,
 		Filter: wire.HelloFilter{Generations: n.filter.Generations(), Ready: n.filter.Ready()},
 	}
 }

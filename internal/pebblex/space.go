@@ -132,6 +132,14 @@ func (s *Space) Usage() Usage {
 	return s.usage
 }
 
+// Look looks at the disk at once, however old the last look is.
+func (s *Space) Look() Usage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.look()
+	return s.usage
+}
+
 func (s *Space) refresh() {
 	if s.looked.IsZero() || time.Since(s.looked) >= lookEvery {
 		s.look()
