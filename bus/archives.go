@@ -44,6 +44,12 @@ type speaker interface {
 	Speaks(id wire.ArchiveID, boot string) bool
 }
 
+// A Ranker may also remember what archives acknowledge and sign: see Roster.
+type rememberer interface {
+	Acknowledged(id wire.ArchiveID, ack wire.PutAck)
+	Told(id wire.ArchiveID, boot, note string)
+}
+
 // ArchivesConfig configures a client of archives.
 type ArchivesConfig struct {
 	// Copies is how many archives get the bytes of an upload (PUT_COPIES).

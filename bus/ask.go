@@ -127,6 +127,9 @@ func (k *ask) pump(out chan<- wire.Reply) {
 				k.a.metrics.badReplies.WithLabelValues("malformed").Inc()
 				continue
 			}
+			if memory, ok := k.a.ranker.(rememberer); ok {
+				memory.Told(reply.ArchiveID, reply.Boot, reply.Checkpoint)
+			}
 			select {
 			case out <- reply:
 			case <-k.end:

@@ -2,6 +2,7 @@ package bus
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,29 +26,46 @@ const (
 
 // A member is an enrolled archive. The roster's mu guards it.
 type member struct {
-	entry rosterEntry
-	hello wire.Hello // the last one
-	heard time.Time  // when; zero: never
-	boots []string   // processes that were superseded, the newest last
-	twice time.Time  // when two live processes were last noticed; zero: never
-	shown string     // the state that was logged last
+	entry  rosterEntry
+	memory remembered
+	hello  wire.Hello // the last one of the accepted generation
+	heard  time.Time  // when; zero: never
+	boots  []string   // processes that were superseded, the newest last
+	twice  time.Time  // when two live processes were last noticed; zero: never
+	shown  string     // the state that was logged last
+
+	waiting   wire.Hello // the last one of a newer generation
+	waitingAt time.Time  // when; zero: never
+	fencedAt  time.Time  // when an older generation was last heard; zero: never
+
+	told   [2]string // the process and the checkpoint that came last, good or bad, in each way
+	asked  time.Time // when a proof was last asked for
+	proved string    // the process whose log was proved to continue the one remembered
 }
 
-func (m *member) fresh(now time.Time) bool {
-	return !m.heard.IsZero() && now.Sub(m.heard) <= HelloTimeout
-}
+func (m *member) fresh(now time.Time) bool { return lately(m.heard, now) }
+
+func lately(at, now time.Time) bool { return !at.IsZero() && now.Sub(at) <= HelloTimeout }
 
 func (m *member) quarantined(now time.Time) bool {
 	return !m.twice.IsZero() && now.Sub(m.twice) < QuarantineTime
 }
 
 func (m *member) writable(now time.Time) bool {
-	return m.fresh(now) && m.hello.State == wire.StateUp && !m.quarantined(now)
+	return m.fresh(now) && m.hello.State == wire.StateUp && !m.quarantined(now) && m.memory.Lost == nil
 }
 
+// state is the worst that is known: what an operator has to see to first.
 func (m *member) state(now time.Time) string {
+	fresh := m.fresh(now)
 	switch {
-	case !m.fresh(now):
+	case !fresh && lately(m.waitingAt, now):
+		return StateUnaccepted
+	case !fresh && lately(m.fencedAt, now):
+		return StateFenced
+	case m.memory.Lost != nil:
+		return StateLost
+	case !fresh:
 		return StateSilent
 	case m.quarantined(now):
 		return StateQuarantined
@@ -56,11 +74,13 @@ func (m *member) state(now time.Time) string {
 }
 
 // hear takes a hello of this archive. A process that was superseded by another
-// and speaks again is alive together with it: both claim the id.
-func (m *member) hear(h wire.Hello, now time.Time) {
+// and speaks again is alive together with it: both claim the id. It reports
+// whether the hello is of the newest process.
+func (m *member) hear(h wire.Hello, now time.Time) (newest bool) {
+	newest = true
 	if old := m.hello.Boot; !m.heard.IsZero() && old != h.Boot {
 		if slices.Contains(m.boots, h.Boot) {
-			m.twice = now
+			m.twice, newest = now, false
 		}
 		m.boots = slices.DeleteFunc(m.boots, func(b string) bool { return b == old || b == h.Boot })
 		m.boots = append(m.boots, old)
@@ -69,6 +89,7 @@ func (m *member) hear(h wire.Hello, now time.Time) {
 		}
 	}
 	m.hello, m.heard = h, now
+	return newest
 }
 
 // receive takes a message on a hello subject.
@@ -90,7 +111,7 @@ func parseHello(subject string, data []byte) (wire.Hello, bool) {
 	}
 	hello, err := wire.Decode[wire.Hello](data)
 	if err != nil || hello.ArchiveID != id || hello.Proto < helloProto ||
-		hello.Boot == "" || len(hello.Boot) > maxBoot || checkKey(hello.Key) != nil {
+		hello.Boot == "" || len(hello.Boot) > maxBoot || hello.Generation < 1 || checkKey(hello.Key) != nil {
 		return wire.Hello{}, false
 	}
 	switch hello.State {
@@ -113,30 +134,40 @@ func (r *Roster) hear(hello wire.Hello) {
 			return
 		}
 	}
-	if m.entry.Key != hello.Key {
-		r.refuse("key", hello, "ignoring an archive that is not the one enrolled under its id: the keys differ; stop one of the two")
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		now := r.now()
-		m.twice = now // both hear what is sent to the id: no bytes are offered to it
-		r.note(m, now)
+	if !r.admit(m, hello) {
 		return
 	}
 	r.metrics.hellos.Inc()
+	c := r.checkpointOf(m, hello.Checkpoint, hello.Boot, byHello)
+	if r.take(m, hello, c) {
+		r.saveNow()
+	}
+}
+
+// take makes a hello of the accepted archive the last one. It reports whether a
+// loss showed.
+func (r *Roster) take(m *member, hello wire.Hello, c *signed) (lost bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.now()
 	was := m.writable(now)
-	m.hear(hello, now)
+	if m.hear(hello, now) {
+		lost = r.judge(m, &hello, c, now)
+	}
 	r.note(m, now)
 	if !was && m.writable(now) {
 		r.announce()
 	}
+	return lost
 }
 
 // enrol adds the archive of hello to the roster and returns it, or nil if it may
 // not. The file is durable before anybody can place a record there.
 func (r *Roster) enrol(hello wire.Hello) *member {
+	if find(r.file.Retired, hello.ArchiveID) != nil {
+		r.refuse("retired", hello, "ignoring an archive that was retired; to take it back: verae archives accept "+string(hello.ArchiveID)+"/g"+strconv.Itoa(hello.Generation)+" --key "+hello.Key)
+		return nil
+	}
 	if !r.open && !r.keys[hello.Key] {
 		r.refuse("not-listed", hello, "ignoring an archive that is not enrolled; add its key to the list, or set ENROL=open")
 		return nil
@@ -145,8 +176,8 @@ func (r *Roster) enrol(hello wire.Hello) *member {
 		r.refuse("full", hello, "ignoring an archive: the roster is full")
 		return nil
 	}
-	file := r.file.with(hello.ArchiveID, hello.Key)
-	if err := file.save(r.path); err != nil {
+	file := r.file.with(hello.ArchiveID, hello.Key, hello.Generation)
+	if err := file.save(r.path, r.write); err != nil {
 		r.metrics.refused.WithLabelValues("disk").Inc()
 		r.log.Error("cannot enrol an archive; trying again at its next hello", "archive", hello.ArchiveID, "err", err)
 		return nil

@@ -20,7 +20,12 @@ func (r *Roster) Listen(conn *Conn) error {
 		return err
 	}
 	r.conn, r.sub = conn, sub
+	if r.prove == nil {
+		r.prove = conn.proof
+	}
 	r.done.Go(r.watch)
+	r.done.Go(r.remember)
+	r.done.Go(r.proving)
 	if err := settle(conn.ctl); err != nil {
 		return fmt.Errorf("bus: roster: %w", err)
 	}
@@ -57,25 +62,31 @@ func (r *Roster) note(m *member, now time.Time) {
 		return
 	}
 	level := slog.LevelInfo
-	if state == StateSilent || state == StateQuarantined {
+	switch state {
+	case StateSilent, StateQuarantined, StateLost, StateFenced, StateUnaccepted:
 		level = slog.LevelWarn
 	}
 	r.log.Log(context.Background(), level, "archive is "+state, "archive", m.entry.ID, "was", m.shown)
 	m.shown = state
 }
 
-// Close stops listening. The roster's file needs no closing.
+// Close stops listening and makes durable what is remembered.
 func (r *Roster) Close() error {
-	if r.sub == nil {
-		return nil
-	}
 	select {
 	case <-r.stop:
 		return nil
 	default:
 	}
 	close(r.stop)
-	r.conn.unsubscribe(r.sub)
+	if r.sub != nil {
+		r.conn.unsubscribe(r.sub)
+	}
 	r.done.Wait()
-	return nil
+	r.mu.RLock()
+	news := r.news
+	r.mu.RUnlock()
+	if !news {
+		return nil
+	}
+	return r.SaveMemory()
 }

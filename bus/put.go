@@ -45,5 +45,8 @@ func (a *Archives) Put(ctx context.Context, id wire.ArchiveID, put wire.Put) (wi
 		return wire.PutAck{}, err
 	}
 	a.metrics.puts.WithLabelValues("acknowledged").Inc()
+	if memory, ok := a.ranker.(rememberer); ok {
+		memory.Acknowledged(id, ack)
+	}
 	return ack, nil
 }

@@ -28,8 +28,11 @@ const (
 // States of an archive in a roster, beside those of its hellos (wire.StateUp,
 // wire.StateDraining, wire.StateReadonly).
 const (
-	StateSilent      = "silent"      // enrolled, and no hello for HelloTimeout
-	StateQuarantined = "quarantined" // two live processes use this id
+	StateSilent      = "silent"       // enrolled, and no hello for HelloTimeout
+	StateQuarantined = "quarantined"  // two live processes use this id
+	StateLost        = "lost-records" // it has less than it acknowledged: no puts, and its silence means nothing
+	StateFenced      = "fenced"       // only a process of a generation that was replaced says hello
+	StateUnaccepted  = "unaccepted"   // only a process of a newer generation says hello, which nobody accepted yet
 )
 
 // RosterConfig configures a roster.
@@ -50,41 +53,49 @@ type RosterConfig struct {
 	Now func() time.Time
 	// Log gets enrolments and changes of state; nil discards.
 	Log *slog.Logger
+
+	write func(path string, data []byte) error // nil is writeSealed
 }
 
 // Roster knows the archives: which are enrolled (durably, with their keys; dead
-// ones stay, so that their silence is seen), which are alive, and which of them
-// own a key. Its methods may be called from many goroutines.
+// ones stay, so that their silence is seen), which are alive, which of them own a
+// key, and what is remembered of their logs. Its methods may be called from many
+// goroutines.
 type Roster struct {
 	path    string
+	write   func(path string, data []byte) error
 	open    bool
 	keys    map[string]bool
 	now     func() time.Time
 	log     *slog.Logger
 	metrics rosterMetrics
 
-	hearing sync.Mutex      // serialises hellos, and with them the file
+	hearing sync.Mutex      // serialises hellos and decisions, and with them the roster's file
 	seen    map[string]bool // refusals that have been logged; guarded by hearing
+	saving  sync.Mutex      // serialises writes of the memory's file; taken before mu
+	failed  throttle        // log lines about writes of it
 
 	mu      sync.RWMutex // guards all below
+	news    bool         // the memory holds what its file does not
 	file    rosterFile
 	ids     []wire.ArchiveID // sorted
 	members map[wire.ArchiveID]*member
 	wake    chan struct{}              // closed and replaced when an archive becomes writable
 	watches map[chan struct{}]struct{} // of Changes
 
-	conn *Conn
-	sub  *nats.Subscription
-	stop chan struct{}
-	done sync.WaitGroup
+	conn  *Conn
+	sub   *nats.Subscription
+	prove prover // asks for consistency proofs; nil before Listen
+	stop  chan struct{}
+	done  sync.WaitGroup
 }
 
-// OpenRoster reads the roster at cfg.Path. A damaged or missing file is an error
-// of kind Corrupt; see RosterConfig.Create.
+// OpenRoster reads the roster at cfg.Path and the memory beside it. A damaged or
+// missing file of either is an error of kind Corrupt; see RosterConfig.Create.
 func OpenRoster(cfg RosterConfig) (*Roster, error) {
 	r := &Roster{
 		path: cfg.Path, open: cfg.Open, keys: map[string]bool{},
-		now: cfg.Now, log: orDiscard(cfg.Log),
+		now: cfg.Now, log: orDiscard(cfg.Log), write: cfg.write,
 		seen: map[string]bool{}, members: map[wire.ArchiveID]*member{},
 		wake: make(chan struct{}), watches: map[chan struct{}]struct{}{},
 		stop: make(chan struct{}),
@@ -92,18 +103,29 @@ func OpenRoster(cfg RosterConfig) (*Roster, error) {
 	if r.now == nil {
 		r.now = time.Now
 	}
+	if r.write == nil {
+		r.write = writeSealed
+	}
 	for _, key := range cfg.Keys {
 		if err := checkKey(key); err != nil {
 			return nil, err
 		}
 		r.keys[key] = true
 	}
-	file, err := loadRoster(cfg.Path, cfg.Create)
+	file, err := loadRoster(cfg.Path, cfg.Create, r.write)
+	if err != nil {
+		return nil, err
+	}
+	memory, found, err := loadMemory(MemoryPath(cfg.Path), &file)
 	if err != nil {
 		return nil, err
 	}
 	r.metrics = newRosterMetrics(r)
 	r.adopt(file)
+	r.recall(memory)
+	if !found {
+		return r, r.SaveMemory() // before anybody is enrolled
+	}
 	return r, nil
 }
 
@@ -113,12 +135,16 @@ func (r *Roster) adopt(file rosterFile) {
 	defer r.mu.Unlock()
 	r.file = file
 	r.ids = make([]wire.ArchiveID, 0, len(file.Archives))
+	members := make(map[wire.ArchiveID]*member, len(file.Archives))
 	for _, e := range file.Archives {
 		r.ids = append(r.ids, e.ID)
-		if r.members[e.ID] == nil {
-			r.members[e.ID] = &member{entry: e, shown: StateSilent}
+		m := r.members[e.ID]
+		if m == nil {
+			m = &member{shown: StateSilent, memory: remembered{ID: e.ID}}
 		}
+		m.entry, members[e.ID] = e, m
 	}
+	r.members = members
 }
 
 // Enrolled returns the ids of all enrolled archives, alive or not, sorted.

@@ -101,8 +101,8 @@ func TestRosterSurvivesARestartAndKnowsTheDead(t *testing.T) {
 	b.say(helloOf("archive-b", "2"))
 	b.wantAlive("archive-b")
 	wantRows := []Member{
-		{ID: "archive-a", State: StateSilent, Key: keyOf("archive-a"), Enrolled: 2},
-		{ID: "archive-b", State: wire.StateUp, Key: keyOf("archive-b"), Enrolled: 1, LastHello: b.now, Generation: 1, Boot: "2", Seq: 7, Records: 5},
+		{ID: "archive-a", State: StateSilent, Key: keyOf("archive-a"), Enrolled: 2, Accepted: 1},
+		{ID: "archive-b", State: wire.StateUp, Key: keyOf("archive-b"), Enrolled: 1, LastHello: b.now, Generation: 1, Boot: "2", Seq: 7, Records: 5, Accepted: 1, Remembered: 7},
 	}
 	if diff := cmp.Diff(wantRows, b.Snapshot()); diff != "" {
 		t.Error(diff)
@@ -315,9 +315,12 @@ func TestFullRosterTakesNobody(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "roster.json")
 	var f rosterFile
 	for i := range MaxEnrolled {
-		f = f.with(wire.ArchiveID(fmt.Sprintf("archive-%04d", i)), keyOf(fmt.Sprint(i)))
+		f = f.with(wire.ArchiveID(fmt.Sprintf("archive-%04d", i)), keyOf(fmt.Sprint(i)), 1)
 	}
-	if err := f.save(path); err != nil {
+	if err := f.save(path, writeSealed); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := (memoryFile{}).encode(); err != nil || writeSealed(MemoryPath(path), data) != nil {
 		t.Fatal(err)
 	}
 	b := newBench(t, RosterConfig{Path: path, Open: true})

@@ -9,7 +9,7 @@ import (
 // Member is what the roster knows of one archive.
 type Member struct {
 	ID         wire.ArchiveID
-	State      string    // a state of wire.Hello, StateSilent or StateQuarantined
+	State      string    // a state of wire.Hello, or one of the States of this package
 	Key        string    // Ed25519 public key, standard base64
 	Enrolled   uint64    // the roster version that brought it in
 	LastHello  time.Time // zero: none since this process started
@@ -18,6 +18,18 @@ type Member struct {
 	Seq        uint64
 	ControlSeq uint64
 	Records    uint64
+
+	Accepted   int      // the generation that is admitted
+	Remembered uint64   // the most that it acknowledged or told in it
+	Checkpoint string   // the newest that it signed in it; empty: none
+	Lost       *Loss    // nil: nothing is known to be lost
+	Waiting    *Waiting // a live process of a newer generation; nil: none
+}
+
+// Waiting is a generation that an operator may accept.
+type Waiting struct {
+	Generation int
+	Key        string // Ed25519 public key, standard base64
 }
 
 // Snapshot returns all enrolled archives, sorted by id.
@@ -28,11 +40,22 @@ func (r *Roster) Snapshot() []Member {
 	out := make([]Member, 0, len(r.ids))
 	for _, id := range r.ids {
 		m := r.members[id]
-		out = append(out, Member{
+		row := Member{
 			ID: id, State: m.state(now), Key: m.entry.Key, Enrolled: m.entry.Enrolled, LastHello: m.heard,
 			Generation: m.hello.Generation, Boot: m.hello.Boot, Seq: m.hello.Seq,
 			ControlSeq: m.hello.ControlSeq, Records: m.hello.Records,
-		})
+			Accepted: m.entry.generation(),
+		}
+		if m.memory.Generation == row.Accepted {
+			row.Remembered, row.Checkpoint = m.memory.Seq, m.memory.Checkpoint
+		}
+		if m.memory.Lost != nil {
+			row.Lost = new(*m.memory.Lost)
+		}
+		if lately(m.waitingAt, now) {
+			row.Waiting = &Waiting{m.waiting.Generation, m.waiting.Key}
+		}
+		out = append(out, row)
 	}
 	return out
 }

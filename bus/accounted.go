@@ -1,0 +1,54 @@
+package bus
+
+import "github.com/verae/archive/wire"
+
+// Lost returns the archives in StateLost, sorted, with what they lost.
+func (r *Roster) Lost() (list []Member) {
+	for _, m := range r.Snapshot() {
+		if m.Lost != nil {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// Doubted reports whether the silence of an archive, or that it has nothing,
+// means nothing: it lost records.
+func (r *Roster) Doubted(id wire.ArchiveID) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	m := r.members[id]
+	return m != nil && m.memory.Lost != nil
+}
+
+// Accounted says that what an archive acknowledged before the loss that was
+// found at a time is accounted for: whole says that all of it is there, else what
+// it lacks is on other archives, or listed as lost. A newer generation than the
+// one that lost is trusted again then. The same one never is, unless it came
+// back whole and its log is proved to continue the one remembered: then the
+// right disk is back. It reports whether the archive is trusted again.
+func (r *Roster) Accounted(id wire.ArchiveID, at wire.Time, boot string, whole bool) bool {
+	r.mu.Lock()
+	now := r.now()
+	m := r.members[id]
+	if m == nil || m.memory.Lost == nil || m.memory.Lost.At != at || m.hello.Boot != boot {
+		r.mu.Unlock()
+		return false
+	}
+	loss := m.memory.Lost
+	back := whole && loss.Reason != LossForked && m.proved == boot && m.hello.Seq >= loss.Wanted
+	if m.entry.generation() <= loss.Generation && !back {
+		r.mu.Unlock()
+		return false
+	}
+	was := m.writable(now)
+	m.memory.Lost, r.news = nil, true
+	r.log.Info("what an archive had acknowledged is accounted for: it is trusted again", "archive", id, "generation", m.entry.generation(), "whole", whole)
+	r.note(m, now)
+	if !was && m.writable(now) {
+		r.announce()
+	}
+	r.mu.Unlock()
+	r.saveNow()
+	return true
+}
