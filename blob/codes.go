@@ -21,5 +21,7 @@ const (
 	CodeDigestMismatch = "DIGEST_MISMATCH" // Invalid: nor have they the SHA-256 named
 	CodeCIDMismatch    = "CID_MISMATCH"    // Invalid: nor, in the profile of the upload, the CID named
 
+	CodeNoCopy = "NO_COPY" // NotFound: no source had the file
+
 	CodeClosed = "STORE_CLOSED" // Transient: the store is shutting down
 )

@@ -138,6 +138,9 @@ func (s *Store) place(u *upload, r rootInfo) error {
 		}
 		if !errors.Is(err, os.ErrNotExist) {
 			s.cfg.Log.Warn("replacing a damaged file by a fresh upload", "sha256", fmt.Sprintf("%x", r.file), "err", err)
+			if err := s.keep(path, u.evidence); err != nil {
+				return diskError(err)
+			}
 		}
 		if err := fs.Rename(s.path(dirTemp, u.id), path); err != nil {
 			return diskError(err)

@@ -1,6 +1,7 @@
 package blob
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -43,7 +44,7 @@ func (s *Store) openIndex() error {
 		}
 	}
 	db, err := pebblex.Open(pebblex.Options{
-		Dir: s.path(dirIndex), FS: s.cfg.FS, Create: s.cfg.Create, Log: s.cfg.Log,
+		Dir: s.path(cmp.Or(s.cfg.aside, dirIndex)), FS: s.cfg.FS, Create: s.cfg.Create, Log: s.cfg.Log,
 		OnFatal: s.cfg.OnFatal, OnCorruption: s.noteIndexDamage,
 	})
 	if pebble.IsCorruptionError(err) {
@@ -82,8 +83,13 @@ func (s *Store) create() error {
 			return err
 		}
 	}
-	r := seal(layoutKey, binary.BigEndian.AppendUint32(nil, layoutVersion))
+	r := layoutRow()
 	return s.db.Set(r.key, r.value, pebble.Sync)
+}
+
+// layoutRow is what makes an index complete.
+func layoutRow() row {
+	return seal(layoutKey, binary.BigEndian.AppendUint32(nil, layoutVersion))
 }
 
 // resume checks that an existing store is whole and empties tmp.
@@ -105,6 +111,9 @@ func (s *Store) resume() error {
 	dirs, err := s.cfg.FS.List(s.path(dirFiles))
 	if err != nil || len(dirs) < 256 {
 		return fault.New(fault.Corrupt, CodeCorrupt, "%d of 256 directories are left in %s (%v): restore them, or make those that were empty again", len(dirs), s.path(dirFiles), err)
+	}
+	if s.cfg.aside != "" {
+		return nil
 	}
 	return s.emptyTemp()
 }

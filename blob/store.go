@@ -52,6 +52,10 @@ type StoreConfig struct {
 	Now func() time.Time
 	// OnFatal is called when the index cannot go on, see pebblex.Options.
 	OnFatal func(reason string)
+
+	// aside is set by Repair, for a store whose index is not the one in use: its
+	// directory, in Dir.
+	aside string
 }
 
 func (c StoreConfig) withDefaults() StoreConfig {
@@ -106,19 +110,31 @@ type Store struct {
 // when a part of the store is missing.
 func OpenStore(cfg StoreConfig) (*Store, error) {
 	cfg = cfg.withDefaults()
-	s := &Store{
+	s := newStore(cfg)
+	if err := s.openIndex(); err != nil {
+		return nil, fmt.Errorf("blob: open %s: %w", cfg.Dir, err)
+	}
+	s.startIndexing()
+	return s, nil
+}
+
+// newStore returns a store without its index.
+func newStore(cfg StoreConfig) *Store {
+	return &Store{
 		cfg: cfg, uploads: make(map[string]*upload),
 		leaves: newCache[[32]byte](cfg.CacheBytes, func(b []byte) int { return len(b) }),
 		nodes:  newCache[[32]byte](nodeCacheBytes, (*nodeView).cost),
 	}
-	if err := s.openIndex(); err != nil {
-		return nil, fmt.Errorf("blob: open %s: %w", cfg.Dir, err)
-	}
-	s.index = pebblex.NewCommitter(pebblex.CommitterConfig[*indexing]{
-		Queue: cfg.MaxUploads, MaxItems: 256, MaxBytes: 4 << 20, Size: (*indexing).size, Commit: s.commitRows,
-	})
-	return s, nil
 }
+
+func (s *Store) startIndexing() {
+	s.index = pebblex.NewCommitter(pebblex.CommitterConfig[*indexing]{
+		Queue: s.cfg.MaxUploads, MaxItems: 256, MaxBytes: maxIndexing, Size: (*indexing).size, Commit: s.commitRows,
+	})
+}
+
+// maxIndexing is about how many bytes of rows are written at once.
+const maxIndexing = 4 << 20
 
 // Close aborts the open uploads, commits what is queued and closes the index.
 // It waits for calls under way.

@@ -31,6 +31,7 @@ type upload struct {
 	nodes    []row
 	last     time.Time // of the last sign of life
 	spaceDue int64     // received bytes at which to look at the free space
+	evidence string    // directory for the damaged file in whose place this one comes; may be empty
 }
 
 // leafDigest is a leaf whose place follows from its position.
@@ -79,10 +80,15 @@ func (s *Store) Open(id string, p Profile) error {
 		return err
 	}
 	u.file = vfs.NewSyncingFile(file, vfs.SyncingFileOptions{NoSyncOnClose: true, BytesPerSync: bytesPerSync})
+	u.importIn(p)
+	return nil
+}
+
+// importIn makes u collect the rows of what it gets.
+func (u *upload) importIn(p Profile) {
 	u.dag = newImporter(p)
 	u.dag.onLeaf = func(d [32]byte, _, n int64) { u.leaves = append(u.leaves, leafDigest{d, n}) }
 	u.dag.tree.onNode = func(d [32]byte, encoded []byte) { u.nodes = append(u.nodes, seal(nodeKey(d), encoded)) }
-	return nil
 }
 
 // register takes a place for u, or returns the upload that has the id.
