@@ -42,6 +42,9 @@ import (
 // it stands. All methods may be called from many goroutines; their errors carry
 // a fault kind.
 type Jobs interface {
+	// Room returns nil if a new submission may be taken, else a Transient error.
+	// It is asked before a large body is read; Accept asks by itself.
+	Room() error
 	// Accept takes a request and owns its uploads from then on: it commits them
 	// or aborts them. When it returns without error the submission is durable.
 	Accept(ctx context.Context, c jobs.Caller, req *splitter.Request) (wire.Accepted, error)

@@ -207,3 +207,18 @@ func TestNoArchiveForAFileIs503(t *testing.T) {
 		t.Errorf("got %d %s: %s", p.Status, p.Code, p.Detail)
 	}
 }
+
+// While there is no room for a submission, a form is refused before its bytes
+// are read.
+func TestWithoutRoomNoBodyIsRead(t *testing.T) {
+	w := newWorld(t)
+	w.jobs.room = fault.New(fault.Transient, "DISK_FULL", "there is no room").After(30 * time.Second)
+	headers := []string{"X-Api-Key", w.allKey("acme"), "Content-Type", multiType}
+	res := w.do(w.request("POST", "/zapier/v1/timestamp", form(`name="files"; filename="a.bin"`, "hello"), headers...))
+	if res.StatusCode != 503 || res.Header.Get("Retry-After") != "30" || !strings.Contains(string(res.body), "DISK_FULL") {
+		t.Errorf("%d, Retry-After %q: %s", res.StatusCode, res.Header.Get("Retry-After"), res.body)
+	}
+	if len(w.jobs.accepted) != 0 {
+		t.Error("it was accepted")
+	}
+}

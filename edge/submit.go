@@ -71,6 +71,9 @@ func (s *Server) read(x *exchange, c jobs.Caller) (*splitter.Request, error) {
 	media, _, _ := strings.Cut(contentType, ";")
 	switch words := strings.Fields(strings.ToLower(media)); {
 	case len(words) > 0 && words[0] == typeMultipart: // a missing ";" is the splitter's to explain
+		if err := s.Jobs.Room(); err != nil {
+			return nil, err
+		}
 		if err := x.limitBody("MAX_BODY", s.Body.Body, "send fewer or smaller files"); err != nil {
 			return nil, err
 		}

@@ -224,6 +224,7 @@ type fakeJobs struct {
 	t         *testing.T
 	uploads   *fakeUploads
 	acceptErr error
+	room      error // answer of Room
 	jobErr    error
 	ended     bool          // submissions end at once
 	assemble  time.Duration // how long Job takes for an ended submission
@@ -244,6 +245,8 @@ type acceptance struct {
 }
 
 const fakeJobID wire.JobID = "01890a5d-ac96-774b-bcce-b302099a8057"
+
+func (f *fakeJobs) Room() error { return f.room }
 
 func (f *fakeJobs) Accept(ctx context.Context, c jobs.Caller, req *splitter.Request) (wire.Accepted, error) {
 	f.mu.Lock()

@@ -79,6 +79,12 @@ type Config struct {
 	IdempotencyTTL time.Duration // how long idempotency keys are kept; 0 means 30 days
 	UploadIdle     time.Duration // how long an archive keeps an upload; 0 means 60 s
 
+	// Room returns nil while there is room on the disks to record submissions,
+	// and to end those that were; nil means that there always is. While it fails
+	// no new submission is taken; a repeated one is answered, and all other work
+	// goes on.
+	Room func() error
+
 	Log     *slog.Logger
 	Now     func() time.Time
 	OnFatal func(string) // see pebblex.Options
@@ -97,6 +103,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Room == nil {
+		c.Room = func() error { return nil }
 	}
 	return c
 }
@@ -205,6 +214,21 @@ func (e *Engine) Close() error {
 func (e *Engine) Ready() error {
 	return e.store.view(func(pebble.Reader) error { return nil })
 }
+
+// Room returns nil if a new submission may be taken, else an error of kind
+// fault.Transient, code DISK_FULL. Accept asks by itself; whoever reads a large
+// body for it asks before.
+func (e *Engine) Room() error {
+	if err := e.cfg.Room(); err != nil {
+		return errNoRoom
+	}
+	return nil
+}
+
+// errNoRoom tells a sender no more than concerns him. The operator finds the
+// disk in the log and on the admin listener.
+var errNoRoom = fault.New(fault.Transient, pebblex.CodeDiskFull,
+	"there is no room to record new submissions now: try again later; lookups go on, and so does what was accepted").After(30 * time.Second)
 
 // at is called between steps; see Engine.step.
 func (e *Engine) at(name string) error {

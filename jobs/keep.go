@@ -19,6 +19,9 @@ func (e *Engine) keep(ctx context.Context, d *draft, known *chain.Seal) (s *subm
 			s, joined = first, true
 			return err
 		}
+		if err := e.Room(); err != nil {
+			return err
+		}
 		s = &d.submission
 		return e.write(t, d, known)
 	})

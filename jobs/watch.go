@@ -59,6 +59,9 @@ func (e *Engine) record(ctx context.Context, w wire.Watch) (s *submission, err e
 			s = &first
 			return err
 		}
+		if err := e.Room(); err != nil {
+			return err
+		}
 		d := &draft{submission: submission{
 			ID: w.SubmissionID, Tenant: w.TenantID, Digest: w.SHA256, HashedFrom: splitter.FromSHA256, Placement: w.SHA256,
 			AttachedAt: wire.At(e.cfg.Now()), IncludeAttached: w.IncludeAttached, Status: wire.StatusPending, Stored: true, Copied: true,
