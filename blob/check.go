@@ -1,20 +1,32 @@
 package blob
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
+	"maps"
+	"runtime"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Finding is something Check did not find as it should be.
+// Kinds of findings.
+const (
+	FindingFile         = "file"         // the bytes of a file, or the rows of its tree
+	FindingIndex        = "index"        // a file of the index, or a row that belongs to no single file
+	FindingStray        = "stray"        // a file that no row names
+	FindingUnreferenced = "unreferenced" // a row that no file needs
+)
+
+// Finding is something a check did not find as it should be.
 type Finding struct {
+	Kind   string
 	SHA256 [32]byte // of the file, if its name tells
 	Path   string   // where its bytes rest or should rest
 	What   string
@@ -25,14 +37,47 @@ type Finding struct {
 }
 
 // Check reads every file of the store and compares it with its SHA-256, with
-// every root it is kept under, and with all rows of its tree. It yields what is
-// wrong, and an error when it cannot go on. Damaged files are remembered as if
-// a reader had met them. The store stays in use meanwhile; files committed
-// during the check may or may not be looked at.
+// every root it is kept under, and with all rows of its tree; then it looks for
+// rows that no file needs. It yields what is wrong, and an error when it cannot
+// go on. Damaged files are remembered as if a reader had met them. The store
+// stays in use meanwhile; files committed during the check may or may not be
+// looked at. It keeps 16 bytes in memory for each block of a file.
 func (s *Store) Check(ctx context.Context) iter.Seq2[Finding, error] {
 	return func(yield func(Finding, error) bool) {
-		for i := range 256 {
-			findings, err := s.checkDir(ctx, byte(i))
+		for f, err := range s.CheckFiles(ctx, CheckOptions{}) {
+			if !yield(f, err) || err != nil {
+				return
+			}
+		}
+		for f, err := range s.unreferenced(ctx) {
+			if !yield(f, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// CheckOptions say how files are checked.
+type CheckOptions struct {
+	// After is the SHA-256 of the last file that need not be checked: a check
+	// goes by their order. The zero value means all.
+	After [32]byte
+	// Read is called before so many bytes of a file are read, and may wait. An
+	// error ends the check. Nil means that files are read side by side, as fast
+	// as they come.
+	Read func(ctx context.Context, bytes int) error
+	// Done is told of every file that was checked, in order; nil for none.
+	Done func(sha256 [32]byte, size int64)
+}
+
+// CheckFiles is Check without the search for rows that no file needs.
+func (s *Store) CheckFiles(ctx context.Context, o CheckOptions) iter.Seq2[Finding, error] {
+	if o.Done == nil {
+		o.Done = func([32]byte, int64) {}
+	}
+	return func(yield func(Finding, error) bool) {
+		for i := int(o.After[0]); i < 256; i++ {
+			findings, err := s.checkDir(ctx, byte(i), o)
 			for _, f := range findings {
 				if !yield(f, nil) {
 					return
@@ -47,36 +92,85 @@ func (s *Store) Check(ctx context.Context) iter.Seq2[Finding, error] {
 }
 
 // checkDir checks the files whose SHA-256 begins with a byte.
-func (s *Store) checkDir(ctx context.Context, first byte) (findings []Finding, err error) {
-	leave, err := s.enter()
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	roots, findings, err := s.rootsOf(first)
+func (s *Store) checkDir(ctx context.Context, first byte, o CheckOptions) (findings []Finding, err error) {
+	roots, findings, err := s.filesOf(ctx, first)
 	if err != nil {
 		return findings, err
 	}
-	for sha256, list := range roots {
-		if err := s.wait(ctx, sha256); err != nil {
+	order := slices.SortedFunc(maps.Keys(roots), func(a, b [32]byte) int { return bytes.Compare(a[:], b[:]) })
+	order = slices.DeleteFunc(order, func(sha256 [32]byte) bool { return bytes.Compare(sha256[:], o.After[:]) <= 0 && o.After != [32]byte{} })
+	side := 1
+	if o.Read == nil {
+		side = runtime.GOMAXPROCS(0)
+		o.Read = unhurried
+	}
+	for batch := range slices.Chunk(order, side) {
+		found := make([]*Finding, len(batch))
+		errs := make([]error, len(batch))
+		var wg sync.WaitGroup
+		for i, sha256 := range batch {
+			wg.Go(func() { found[i], errs[i] = s.checkOne(ctx, sha256, roots[sha256], o) })
+		}
+		wg.Wait()
+		for _, f := range found {
+			if f != nil {
+				findings = append(findings, *f)
+			}
+		}
+		if err := errors.Join(errs...); err != nil {
 			return findings, err
 		}
-		if err := s.checkFile(ctx, sha256, list); err != nil {
-			if ctx.Err() != nil {
-				return findings, err
+		for _, sha256 := range batch {
+			size := int64(0)
+			for _, r := range roots[sha256] {
+				size = r.size
 			}
-			findings = append(findings, Finding{SHA256: sha256, Path: s.filePath(sha256), What: s.readError(sha256, err).Error(), Damage: s.isDamaged(sha256)})
+			o.Done(sha256, size)
 		}
 	}
 	strays, err := s.strays(ctx, first, roots)
 	return append(findings, strays...), err
 }
 
+// filesOf is rootsOf for a store that may be closed at any time.
+func (s *Store) filesOf(ctx context.Context, first byte) (roots map[[32]byte][]rootInfo, findings []Finding, err error) {
+	leave, err := s.enter()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer leave()
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	return s.rootsOf(first)
+}
+
+// checkOne checks a file under all its roots. The error says that the check can
+// not go on.
+func (s *Store) checkOne(ctx context.Context, sha256 [32]byte, roots []rootInfo, o CheckOptions) (*Finding, error) {
+	leave, err := s.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	if err := s.wait(ctx, sha256); err != nil {
+		return nil, err
+	}
+	stopped, err := s.compare(ctx, sha256, roots, o.Read)
+	if stopped != nil || err == nil {
+		return nil, stopped
+	}
+	what := s.readError(sha256, err).Error()
+	return &Finding{Kind: FindingFile, SHA256: sha256, Path: s.filePath(sha256), What: what, Damage: s.isDamaged(sha256)}, nil
+}
+
 // strays finds the files that no row names.
 func (s *Store) strays(ctx context.Context, first byte, roots map[[32]byte][]rootInfo) (findings []Finding, err error) {
+	leave, err := s.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	dir := s.path(dirFiles, hex.EncodeToString([]byte{first}))
 	names, err := s.cfg.FS.List(dir)
 	if err != nil {
@@ -86,7 +180,7 @@ func (s *Store) strays(ctx context.Context, first byte, roots map[[32]byte][]roo
 		path := s.cfg.FS.PathJoin(dir, name)
 		sum, err := hex.DecodeString(name)
 		if err != nil || len(sum) != digestLen || name != strings.ToLower(name) {
-			findings = append(findings, Finding{Path: path, What: "not a file of this store"})
+			findings = append(findings, Finding{Kind: FindingStray, Path: path, What: "not a file of this store"})
 			continue
 		}
 		sha256 := [32]byte(sum)
@@ -102,7 +196,7 @@ func (s *Store) strays(ctx context.Context, first byte, roots map[[32]byte][]roo
 			return findings, err
 		}
 		if !named {
-			findings = append(findings, Finding{SHA256: sha256, Path: path, What: "no row names this file; the next upload of its bytes adopts it"})
+			findings = append(findings, Finding{Kind: FindingStray, SHA256: sha256, Path: path, What: "no row names this file; the next upload of its bytes adopts it"})
 		}
 	}
 	return findings, nil
@@ -140,7 +234,7 @@ func (s *Store) rootsOf(first byte) (roots map[[32]byte][]rootInfo, findings []F
 				continue
 			}
 		}
-		findings = append(findings, Finding{SHA256: sha256, Path: s.path(dirIndex), What: s.damaged(sha256, err).Error(), Damage: true})
+		findings = append(findings, Finding{Kind: FindingFile, SHA256: sha256, Path: s.path(dirIndex), What: s.damaged(sha256, err).Error(), Damage: true})
 	}
 	return roots, findings, indexErrorOrNil(it.Error())
 }
@@ -170,90 +264,4 @@ func (s *Store) rootFor(sha256 [32]byte, c CID, size int64) (rootInfo, error) {
 		return r, fmt.Errorf("%w: the row of root %s is missing or names another file", errLost, c)
 	}
 	return r, nil
-}
-
-// checkFile imports a stored file again, once for each root, and compares all
-// that comes out.
-func (s *Store) checkFile(ctx context.Context, sha256 [32]byte, roots []rootInfo) (err error) {
-	f, err := s.cfg.FS.Open(s.filePath(sha256), vfs.SequentialReadsOption)
-	if err != nil {
-		return fmt.Errorf("blob: %w", err)
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	against := make([]*comparison, len(roots))
-	for i, r := range roots {
-		against[i] = s.compareWith(r)
-	}
-	buf := make([]byte, hashStep)
-	for {
-		n, err := f.Read(buf)
-		for _, c := range against {
-			c.dag.write(buf[:n])
-		}
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return fmt.Errorf("blob: read %x: %w", sha256, err)
-		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-	}
-	for _, c := range against {
-		if err := c.result(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// comparison is a second import of a stored file, held against its rows.
-type comparison struct {
-	store *Store
-	root  rootInfo
-	dag   *importer
-	err   error // the first difference in a row
-}
-
-func (s *Store) compareWith(r rootInfo) *comparison {
-	c := &comparison{store: s, root: r, dag: newImporter(r.profile)}
-	c.dag.onLeaf = func(digest [32]byte, _, length int64) {
-		if c.err == nil {
-			c.err = s.checkLeafRow(digest, length)
-		}
-	}
-	c.dag.tree.onNode = func(digest [32]byte, _ []byte) {
-		if c.err == nil {
-			_, c.err = s.nodeBytes(digest)
-		}
-	}
-	return c
-}
-
-// result ends the import. A file that changed explains rows that are missing
-// for what it is now, so it is named first.
-func (c *comparison) result() error {
-	got := c.dag.finish().cid
-	if sum := c.dag.sha256(); sum != c.root.file || c.dag.size != c.root.size || got != c.root.cid {
-		return fmt.Errorf("%w: the file has %d bytes, SHA-256 %x and CID %s; its rows name %d, %x and %s",
-			errLost, c.dag.size, sum, got, c.root.size, c.root.file, c.root.cid)
-	}
-	return c.err
-}
-
-func (s *Store) checkLeafRow(digest [32]byte, length int64) error {
-	key := leafKey(digest)
-	value, ok, err := s.get(key)
-	if err != nil {
-		return err
-	}
-	if !ok {
-		return fmt.Errorf("%w: leaf %x is not in the index", errLost, digest)
-	}
-	l, err := parseLeaf(key, value)
-	if err == nil && l.length != length {
-		err = fmt.Errorf("%w: leaf %x has %d bytes, its row says %d", errLost, digest, length, l.length)
-	}
-	return err
 }

@@ -24,12 +24,19 @@ type Verify struct {
 	FS vfs.FS
 	// Dir is the store's directory.
 	Dir string
-	// DB is the store if it is open: then its live tables are read, and what is
-	// being written is left alone. Nil means that no process has it open.
-	DB *pebble.DB
 	// Read is called before so many bytes are read, and may wait. An error ends
 	// the work. Nil means that there is no hurry to keep.
 	Read func(ctx context.Context, bytes int) error
+
+	db *pebble.DB
+}
+
+// Of returns a v that knows the open store: its live tables are read, and what
+// is being written is left alone. It must not be used once db is closed. Without
+// it no process may have the store open.
+func (v Verify) Of(db *pebble.DB) Verify {
+	v.db = db
+	return v
 }
 
 // Flaw is a file of a store that is not as it was written.
@@ -91,8 +98,8 @@ func (v Verify) All(ctx context.Context) (flaws []Flaw, sum Verified, err error)
 // crash left of a table that was never part of the store.
 func (v Verify) Tables() (names []string, err error) {
 	v = v.withDefaults()
-	if v.DB != nil {
-		levels, err := v.DB.SSTables()
+	if v.db != nil {
+		levels, err := v.db.SSTables()
 		if err != nil {
 			return nil, fmt.Errorf("pebblex: list the tables of %s: %w", v.Dir, err)
 		}
@@ -129,7 +136,7 @@ func (v Verify) Table(ctx context.Context, name string) (*Flaw, int64, error) {
 	v = v.withDefaults()
 	path := v.FS.PathJoin(v.Dir, name)
 	f, err := v.FS.Open(path, vfs.SequentialReadsOption)
-	if errors.Is(err, os.ErrNotExist) && v.DB != nil {
+	if errors.Is(err, os.ErrNotExist) && v.db != nil {
 		live, listErr := v.Tables()
 		if listErr != nil {
 			return nil, 0, listErr

@@ -82,7 +82,7 @@ func TestVerifyFindsNothingInAWholeStore(t *testing.T) {
 	}
 	db := mustOpen(t, Options{Dir: "s", FS: fs})
 	defer mustClose(t, db)
-	if flaws := flawsOf(t, Verify{FS: fs, Dir: "s", DB: db}); len(flaws) > 0 {
+	if flaws := flawsOf(t, Verify{FS: fs, Dir: "s"}.Of(db)); len(flaws) > 0 {
 		t.Errorf("open: %v", flaws)
 	}
 }
@@ -142,8 +142,9 @@ func TestVerifyFindsOtherDamage(t *testing.T) {
 			fs := verified(t)
 			v := Verify{FS: fs, Dir: "s"}
 			if tc.live {
-				v.DB = mustOpen(t, Options{Dir: "s", FS: fs})
-				defer mustClose(t, v.DB)
+				db := mustOpen(t, Options{Dir: "s", FS: fs})
+				defer mustClose(t, db)
+				v = v.Of(db)
 			}
 			paths := filesWith(t, fs, tc.part)
 			path := paths[len(paths)-1]
@@ -205,7 +206,7 @@ func TestVerifyWhileTablesComeAndGo(t *testing.T) {
 		}
 	})
 	for range need.Rounds(10, 200) {
-		if flaws := flawsOf(t, Verify{FS: fs, Dir: "s", DB: db}); len(flaws) > 0 {
+		if flaws := flawsOf(t, Verify{FS: fs, Dir: "s"}.Of(db)); len(flaws) > 0 {
 			t.Errorf("%+v", flaws)
 		}
 	}

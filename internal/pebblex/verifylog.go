@@ -85,7 +85,7 @@ func (v Verify) logFiles(names []string) (files []logFile) {
 	if len(wals) > 0 {
 		wals[len(wals)-1].newest = true
 	}
-	if v.DB != nil {
+	if v.db != nil {
 		return files
 	}
 	return append(files, wals...)
@@ -94,7 +94,7 @@ func (v Verify) logFiles(names []string) (files []logFile) {
 func (v Verify) logFile(ctx context.Context, l logFile) (*Flaw, int64, error) {
 	path := v.FS.PathJoin(v.Dir, l.name)
 	f, err := v.FS.Open(path, vfs.SequentialReadsOption)
-	if errors.Is(err, os.ErrNotExist) && v.DB != nil {
+	if errors.Is(err, os.ErrNotExist) && v.db != nil {
 		return nil, 0, nil // rotated since it was listed
 	}
 	if err != nil {
@@ -119,7 +119,7 @@ func (v Verify) logFile(ctx context.Context, l logFile) (*Flaw, int64, error) {
 		return nil, info.Size(), nil
 	case l.newest && errors.Is(err, record.ErrUnexpectedEOF):
 		return nil, info.Size(), nil
-	case l.manifest && at+recordBlock > info.Size() && v.DB != nil:
+	case l.manifest && at+recordBlock > info.Size() && v.db != nil:
 		return nil, info.Size(), nil // a record on its way out
 	case l.manifest && at+recordBlock > info.Size():
 		return &Flaw{Path: path, What: fmt.Sprintf(
