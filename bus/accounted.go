@@ -52,3 +52,14 @@ func (r *Roster) Accounted(id wire.ArchiveID, at wire.Time, boot string, whole b
 	r.saveNow()
 	return true
 }
+
+// Retired returns the ids of the archives that were retired, sorted.
+func (r *Roster) Retired() []wire.ArchiveID {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	ids := []wire.ArchiveID{}
+	for _, e := range r.file.Retired {
+		ids = append(ids, e.ID)
+	}
+	return ids
+}

@@ -126,6 +126,9 @@ func parseHello(subject string, data []byte) (wire.Hello, bool) {
 func (r *Roster) hear(hello wire.Hello) {
 	r.hearing.Lock()
 	defer r.hearing.Unlock()
+	if r.closed() {
+		return
+	}
 	r.mu.RLock()
 	m := r.members[hello.ArchiveID]
 	r.mu.RUnlock()

@@ -70,21 +70,32 @@ func (r *Roster) note(m *member, now time.Time) {
 	m.shown = state
 }
 
-// Close stops listening and makes durable what is remembered.
-func (r *Roster) Close() error {
+func (r *Roster) closed() bool {
 	select {
 	case <-r.stop:
-		return nil
+		return true
 	default:
+		return false
+	}
+}
+
+// Close stops listening and makes durable what is remembered.
+func (r *Roster) Close() error {
+	if r.closed() {
+		return nil
 	}
 	close(r.stop)
 	if r.sub != nil {
 		r.conn.unsubscribe(r.sub)
 	}
 	r.done.Wait()
+	r.hearing.Lock() // the last hello has been heard
+	defer r.hearing.Unlock()
+	r.saving.Lock() // and what it showed is written, or news still
 	r.mu.RLock()
 	news := r.news
 	r.mu.RUnlock()
+	r.saving.Unlock()
 	if !news {
 		return nil
 	}
