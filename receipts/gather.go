@@ -90,6 +90,7 @@ func (g *Gatherer) begin(q question, expected []wire.ArchiveID) *gathering {
 		question: q,
 		drop:     g.meter().drop,
 		speaks:   speaks(g.Roster),
+		doubted:  doubted(g.Roster),
 		log:      cmp.Or(g.Log, slog.New(slog.DiscardHandler)),
 		expected: append([]wire.ArchiveID{}, expected...),
 		answers:  make(map[wire.ArchiveID]*answer, len(expected)),
@@ -100,7 +101,7 @@ func (g *Gatherer) begin(q question, expected []wire.ArchiveID) *gathering {
 		},
 	}
 	for _, id := range expected {
-		run.answers[id] = &answer{}
+		run.answers[id] = &answer{doubted: run.doubted(id)}
 	}
 	run.open = len(expected)
 	return run
@@ -109,7 +110,7 @@ func (g *Gatherer) begin(q question, expected []wire.ArchiveID) *gathering {
 // listen takes replies until all archives have answered in full, the wait has
 // passed, or the channel closes.
 func (g *gathering) listen(ctx context.Context, replies <-chan wire.Reply) (Gathered, error) {
-	for !g.whole() {
+	for !g.heard() {
 		select {
 		case r, ok := <-replies:
 			if !ok {
@@ -129,7 +130,7 @@ func (g *gathering) listen(ctx context.Context, replies <-chan wire.Reply) (Gath
 			return g.result(wire.ReasonDeadline), nil
 		}
 	}
-	return g.result(wire.ReasonAll), nil
+	return g.result(wire.ReasonDeadline), nil
 }
 
 // unheard is the result when no more replies can come: because nobody listens,

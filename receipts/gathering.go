@@ -18,6 +18,8 @@ type gathering struct {
 	speaks func(wire.ArchiveID, string) bool
 	log    *slog.Logger
 
+	doubted func(wire.ArchiveID) bool
+
 	expected []wire.ArchiveID // sorted
 	answers  map[wire.ArchiveID]*answer
 	open     int // answers that are not whole
@@ -31,6 +33,8 @@ type answer struct {
 	boot  string // the process that said it
 	holes bool   // something of it was lost: it will never be whole
 	whole bool   // all pages are here, without holes; kept by gathering.settle
+
+	doubted bool // when it was asked it had lost records: it is heard, and missing all the same
 }
 
 // counts says whose replies are looked at: the enrolled archives', and of
@@ -60,6 +64,9 @@ func (g *gathering) take(ctx context.Context, r wire.Reply) {
 		g.drop(reason)
 		g.log.DebugContext(ctx, "reply dropped", "archive", r.ArchiveID, "reason", reason, "page", r.Page, "pages", r.Pages)
 		return
+	}
+	if r.Lost > 0 {
+		a.holes = true // it says itself that there was more
 	}
 	for _, record := range r.Records {
 		record, reason, hole := g.admit(record)
@@ -118,14 +125,16 @@ func (g *gathering) page(a *answer, r wire.Reply) (reason string) {
 	return ""
 }
 
-// whole reports whether every expected archive has answered in full. Nobody's
+// heard reports whether every expected archive has answered in full. Nobody's
 // silence is not an answer of everybody.
-func (g *gathering) whole() bool { return len(g.expected) > 0 && g.open == 0 }
+func (g *gathering) heard() bool { return len(g.expected) > 0 && g.open == 0 }
 
+// missing are the archives that may have more. One that was found to have lost
+// records while it was asked is among them.
 func (g *gathering) missing() []wire.ArchiveID {
 	out := []wire.ArchiveID{}
 	for _, id := range g.expected {
-		if !g.answers[id].whole {
+		if a := g.answers[id]; !a.whole || a.doubted || g.doubted(id) {
 			out = append(out, id)
 		}
 	}
@@ -139,9 +148,9 @@ func (g *gathering) result(ended string) Gathered {
 		Records:  g.held.list(),
 		Expected: g.expected,
 		Missing:  g.missing(),
-		Complete: g.whole(),
 		Reason:   ended,
 	}
+	out.Complete = g.heard() && len(out.Missing) == 0
 	if out.Complete {
 		out.Reason = wire.ReasonAll
 	}

@@ -54,6 +54,21 @@ type Speaker interface {
 	Speaks(id wire.ArchiveID, boot string) bool
 }
 
+// A Doubter is a Roster that also knows archives which lost records. Doubted
+// reports whether an archive's word that it has no more means nothing: what it
+// has is shown, and it counts as missing all the same.
+type Doubter interface {
+	Doubted(id wire.ArchiveID) bool
+}
+
+// doubted is Doubted of a roster that has it; others doubt nobody.
+func doubted(r Roster) func(wire.ArchiveID) bool {
+	if d, ok := r.(Doubter); ok {
+		return d.Doubted
+	}
+	return func(wire.ArchiveID) bool { return false }
+}
+
 // speaks is Speaks of a roster that has it; others believe every process.
 func speaks(r Roster) func(wire.ArchiveID, string) bool {
 	if s, ok := r.(Speaker); ok {
