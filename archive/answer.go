@@ -27,7 +27,9 @@ func (n *Node) Absent(digest wire.Digest) bool {
 // Answer returns the records under q.SHA256 that q.TenantID may see, in the
 // order they were stored, as one unpaged reply. False means silence: there is
 // nothing for this caller, and he cannot tell why. An error of kind
-// fault.Corrupt means that there is something which is not readable.
+// fault.Corrupt means that there is something which is not readable. Records of
+// the caller's own that are lost are counted in the reply, which may hold no
+// others.
 //
 // The reply shares no memory with the store and stays valid after Close.
 func (n *Node) Answer(ctx context.Context, q wire.Query) (wire.Reply, bool, error) {
@@ -42,7 +44,7 @@ func (n *Node) Answer(ctx context.Context, q wire.Query) (wire.Reply, bool, erro
 	}
 	defer n.leave()
 	rows, steered := 0, false
-	records, err := n.visible(ctx, q.SHA256, q.TenantID, func(r row) bool {
+	records, lost, err := n.visible(ctx, q.SHA256, q.TenantID, func(r row) bool {
 		rows, steered = rows+1, steered || r.steers(q.TenantID)
 		return len(q.Kinds) == 0 || slices.Contains(q.Kinds, r.kind)
 	})
@@ -50,10 +52,12 @@ func (n *Node) Answer(ctx context.Context, q wire.Query) (wire.Reply, bool, erro
 		err = n.addRetention(ctx, q, records, steered)
 	}
 	n.metrics.query(rows, len(records), err)
-	if err != nil || len(records) == 0 {
+	if err != nil || len(records) == 0 && lost == 0 {
 		return wire.Reply{}, false, err
 	}
-	return wire.Reply{ArchiveID: n.cfg.ID, SHA256: q.SHA256, Records: records, Page: 1, Pages: 1}, true, nil
+	return wire.Reply{
+		ArchiveID: n.cfg.ID, SHA256: q.SHA256, Records: records, Page: 1, Pages: 1, Lost: lost, Checkpoint: n.Checkpoint(),
+	}, true, nil
 }
 
 // FileOf returns a file whose DAG has the block with the multihash digest of cid,
@@ -68,7 +72,7 @@ func (n *Node) FileOf(ctx context.Context, viewer wire.TenantID, cid string, dig
 		return wire.File{}, false, err
 	}
 	defer n.leave()
-	records, err := n.visible(ctx, digest, viewer, func(r row) bool {
+	records, _, err := n.visible(ctx, digest, viewer, func(r row) bool {
 		return r.kind == wire.KindFile && r.roles&roleBlock != 0
 	})
 	if err != nil || len(records) == 0 {
@@ -79,41 +83,55 @@ func (n *Node) FileOf(ctx context.Context, viewer wire.TenantID, cid string, dig
 }
 
 // visible returns the durable records under digest that want takes and viewer
-// may see, as he may see them, in log order.
-func (n *Node) visible(ctx context.Context, digest [32]byte, viewer wire.TenantID, want func(row) bool) ([]wire.Record, error) {
+// may see, as he may see them, in log order, and how many of his own are lost and
+// have not been stored again.
+func (n *Node) visible(ctx context.Context, digest [32]byte, viewer wire.TenantID, want func(row) bool) (records []wire.Record, lost uint64, err error) {
 	type hit struct {
 		seq uint64
 		id  wire.RecordID
 	}
 	var hits []hit
-	err := n.scan(digest, n.durable.Load(), func(seq uint64, r row) bool {
-		if want(r) && r.mayShow(viewer) {
+	var gone map[wire.RecordID]struct{} // made when it is needed: it hardly ever is
+	err = n.scanAll(digest, n.durable.Load(), func(seq uint64, r row) bool {
+		switch {
+		case !want(r) || !r.mayShow(viewer):
+		case !n.lost.has(seq):
 			hits = append(hits, hit{seq, r.id})
+		case r.tenant == viewer:
+			if gone == nil {
+				gone = make(map[wire.RecordID]struct{})
+			}
+			gone[r.id] = struct{}{}
 		}
 		return ctx.Err() == nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	var records []wire.Record
 	for _, h := range hits {
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		rec, err := n.read(h.seq, h.id)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
+		delete(gone, h.id) // it was stored again
 		if seen, ok := rec.For(viewer); ok {
 			records = append(records, seen)
 		}
 	}
-	return records, ctx.Err()
+	return records, uint64(len(gone)), ctx.Err()
 }
 
 // scan calls f for the index rows of digest up to the sequence number last, in
-// log order, until f returns false.
-func (n *Node) scan(digest [32]byte, last uint64, f func(seq uint64, r row) bool) (err error) {
+// log order, until f returns false. Rows of lost records are left out.
+func (n *Node) scan(digest [32]byte, last uint64, f func(seq uint64, r row) bool) error {
+	return n.scanAll(digest, last, func(seq uint64, r row) bool { return n.lost.has(seq) || f(seq, r) })
+}
+
+// scanAll is scan with the rows of lost records.
+func (n *Node) scanAll(digest [32]byte, last uint64, f func(seq uint64, r row) bool) (err error) {
 	it, err := n.iterate(rowsUnder(digest))
 	if err != nil {
 		return err
@@ -152,7 +170,9 @@ func (n *Node) read(seq uint64, id wire.RecordID) (rec wire.Record, err error) {
 	if err != nil {
 		return wire.Record{}, n.damaged("seq %d: %w", seq, err)
 	}
-	rec = f.record()
+	if rec = f.record(); f.lost {
+		return wire.Record{}, n.damaged("seq %d is a stub, and not among the lost records", seq)
+	}
 	if f.Seq != seq || rec.ID != id || f.ArchiveID != string(n.cfg.ID) {
 		return wire.Record{}, n.damaged("seq %d of record %s holds seq %d of record %s", seq, id, f.Seq, rec.ID)
 	}

@@ -18,12 +18,14 @@ type CheckReport struct {
 	Records   uint64 // in the log
 	IndexRows uint64 // under digests
 	PutIDs    uint64
+	Lost      uint64 // of Records: stubs of lost records
 }
 
 // Check reads the whole archive as it is now and computes it anew: every frame
 // has its checksum, its hashes and the one encoding it can have; sequence
-// numbers have no gap and times rise; the index is exactly what the log gives,
-// row by row and in number; and the filter denies nothing that is indexed.
+// numbers have no gap and times rise; the Merkle tree is that of the log; the
+// index is exactly what the log gives, row by row and in number, but for what is
+// no longer known of lost records; and the filter denies nothing that is indexed.
 // The first thing that is wrong is returned as fault.Corrupt and puts the
 // archive in quarantine. Puts and queries go on meanwhile.
 func (n *Node) Check(ctx context.Context) (report CheckReport, err error) {
@@ -41,6 +43,9 @@ func (n *Node) Check(ctx context.Context) (report CheckReport, err error) {
 	if err := c.log(ctx); err != nil {
 		return CheckReport{}, err
 	}
+	if err := c.tree(ctx); err != nil {
+		return CheckReport{}, err
+	}
 	if err := c.counts(ctx); err != nil {
 		return CheckReport{}, err
 	}
@@ -54,11 +59,14 @@ type checker struct {
 	last uint64      // durable when the check began
 	end  uint64      // of the log in snap, which may show what is not durable yet
 	want CheckReport // what the log gives
+
+	tenants uint64 // rows under tenants that the log gives
 }
 
 // log walks the log and looks up all that must have been derived from it.
 func (c *checker) log(ctx context.Context) error {
-	storedAt := int64(0)
+	storedAt, prev := int64(0), uint64(0)
+	log := c.n.identity.lineage
 	err := c.each(ctx, prefixLog, func(key, value []byte) error {
 		seq, ok := logSeq(key)
 		if ok && seq > c.last {
@@ -74,19 +82,27 @@ func (c *checker) log(ctx context.Context) error {
 		if err != nil {
 			return c.n.damaged("seq %d: %w", seq, err)
 		}
+		if !log.follows(prev, seq) || f.Seq != seq || f.StoredAt <= storedAt || !f.canonical(value) || f.ArchiveID != string(c.n.cfg.ID) {
+			return c.n.damaged("log entry %d holds seq %d of %s at %d, after seq %d at %d, or is not in its canonical form",
+				c.want.Records, f.Seq, f.ArchiveID, f.StoredAt, prev, storedAt)
+		}
+		storedAt, prev = f.StoredAt, seq
 		rec := f.record()
+		if f.lost {
+			c.want.Lost++
+			return c.equal(lostKey(seq), rec.ID[:])
+		}
+		if c.n.lost.has(seq) {
+			return c.n.damaged("seq %d is not lost, but said to be", seq)
+		}
 		if err := f.verify(&rec); err != nil {
 			return c.n.damaged("%w", err)
 		}
-		if seq != c.want.Records || f.Seq != seq || f.StoredAt <= storedAt || !f.canonical(value) || f.ArchiveID != string(c.n.cfg.ID) {
-			return c.n.damaged("log entry %d holds seq %d of %s at %d, after one at %d, or is not in its canonical form",
-				c.want.Records, f.Seq, f.ArchiveID, f.StoredAt, storedAt)
-		}
-		storedAt = f.StoredAt
 		return c.derived(ctx, f, &rec)
 	})
-	if err == nil && c.want.Records != c.last {
-		return c.n.damaged("the log has %d records, the last is seq %d", c.want.Records, c.last)
+	if err == nil && (c.want.Records != log.records(c.last) || c.want.Lost != uint64(len(c.n.lost.ids))) {
+		return c.n.damaged("the log has %d records and %d stubs up to seq %d, it should have %d and %d",
+			c.want.Records, c.want.Lost, c.last, log.records(c.last), len(c.n.lost.ids))
 	}
 	return err
 }
@@ -114,6 +130,10 @@ func (c *checker) derived(ctx context.Context, f *frame, rec *wire.Record) error
 			return c.n.damaged("the filter denies digest %x of seq %d", at.digest, f.Seq)
 		}
 	}
+	c.tenants++
+	if err := c.equal(tenantKey(tagOf(rec.TenantID), f.StoredAt, f.Seq), nil); err != nil {
+		return err
+	}
 	if len(f.PutID) > 0 {
 		c.want.PutIDs++
 		return c.equal(putIDKey(putKey(f.PutID)), putValue(f.Seq, rec.ID))
@@ -123,11 +143,21 @@ func (c *checker) derived(ctx context.Context, f *frame, rec *wire.Record) error
 
 // counts proves that nothing is stored that the log does not give.
 func (c *checker) counts(ctx context.Context) error {
-	var rows, puts uint64
+	var rows, puts, tenants uint64
 	err := c.each(ctx, prefixIndex, func(key, _ []byte) error {
 		_, seq, ok := indexKeyParts(key)
-		if ok && seq <= c.last {
+		if ok && seq <= c.last && !c.n.lost.has(seq) {
 			rows++
+		}
+		return c.within(ok, seq, key)
+	})
+	if err != nil {
+		return err
+	}
+	err = c.each(ctx, prefixTenant, func(key, _ []byte) error {
+		_, _, seq, ok := tenantKeyParts(key)
+		if ok && seq <= c.last && !c.n.lost.has(seq) {
+			tenants++
 		}
 		return c.within(ok, seq, key)
 	})
@@ -141,9 +171,9 @@ func (c *checker) counts(ctx context.Context) error {
 		}
 		return c.within(ok, seq, key)
 	})
-	if err == nil && (rows != c.want.IndexRows || puts != c.want.PutIDs) {
-		return c.n.damaged("%d index rows and %d put ids are stored, the log gives %d and %d",
-			rows, puts, c.want.IndexRows, c.want.PutIDs)
+	if err == nil && (rows != c.want.IndexRows || puts != c.want.PutIDs || tenants != c.tenants) {
+		return c.n.damaged("%d index rows, %d put ids and %d rows under tenants are stored, the log gives %d, %d and %d",
+			rows, puts, tenants, c.want.IndexRows, c.want.PutIDs, c.tenants)
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/verae/archive/bloom"
 	"github.com/verae/archive/internal/fault"
@@ -118,8 +119,10 @@ func (n *Node) prior(it *pebble.Iterator, p *pending) (out outcome, decided bool
 				return outcome{err: n.damaged("the value of put id %x has %d bytes", p.putID, len(it.Value()))}, true
 			case id != p.id:
 				return outcome{err: conflict(seq, id)}, true
+			case !n.lost.has(seq):
+				return outcome{seq: seq, duplicate: true}, true
 			}
-			return outcome{seq: seq, duplicate: true}, true
+			return outcome{err: n.damaged("put id %x is of seq %d, which is lost", p.putID, seq)}, true
 		}
 	}
 	if n.filter.Test(p.id) == bloom.Absent {
@@ -133,7 +136,8 @@ func (n *Node) prior(it *pebble.Iterator, p *pending) (out outcome, decided bool
 }
 
 // seqOf returns the sequence number of the record id, or 0. Other records may
-// be indexed under the same 32 bytes: anything can be somebody's subject.
+// be indexed under the same 32 bytes: anything can be somebody's subject. A lost
+// record has none: it may be put again.
 func (n *Node) seqOf(id wire.RecordID) (uint64, error) {
 	seq := uint64(0)
 	err := n.scan(id, n.tail.seq, func(at uint64, r row) bool {
@@ -159,8 +163,11 @@ func (n *Node) store(it *pebble.Iterator, fresh []*pending) error {
 	if err := n.admit(fresh); err != nil {
 		return err
 	}
+	if err := n.keeper.overdue(); err != nil {
+		return err
+	}
 	batch := n.db.NewBatch()
-	end, err := n.fill(batch, fresh)
+	end, bones, err := n.fill(batch, fresh)
 	if err == nil {
 		err = n.guard(it, batch)
 	}
@@ -179,7 +186,12 @@ func (n *Node) store(it *pebble.Iterator, fresh []*pending) error {
 	}
 	n.metrics.commit(len(fresh), time.Since(began))
 	n.tail = end
+	n.storedAt.Store(end.storedAt)
 	n.durable.Store(end.seq)
+	n.keeper.offer(bones, end.head())
+	for _, p := range fresh {
+		n.lost.found(p.id)
+	}
 	if err := batch.Close(); err != nil {
 		n.cfg.Log.Error("close a batch", "err", err)
 	}
@@ -201,38 +213,61 @@ func (n *Node) guard(it *pebble.Iterator, batch *pebble.Batch) error {
 	return nil
 }
 
-// fill gives each put its place in the log and writes it to batch. It returns
-// the end of the log as it will be.
-func (n *Node) fill(batch *pebble.Batch, fresh []*pending) (end tail, err error) {
+// fill gives each put its place in the log and writes it to batch, with what the
+// leaves add to the tree. It returns the end of the log as it will be, and the
+// new part of its skeleton.
+func (n *Node) fill(batch *pebble.Batch, fresh []*pending) (end tail, bones []bone, err error) {
 	end = n.tail
+	end.edge = n.tail.edge.Clone()
+	commit := commitRow{first: end.seq + 1}
+	bones = make([]bone, 0, len(fresh))
 	for _, p := range fresh {
 		end.seq++
 		end.storedAt = max(n.cfg.Now().UnixNano(), end.storedAt+1)
 		p.seq = end.seq
-		data, err := encodeFrame(envelope{
-			archive: n.cfg.ID, generation: n.identity.generation, seq: end.seq, storedAt: end.storedAt,
-			putID: p.putID, hasPutID: p.hasPutID,
-		}, p.rec, p.id, p.body)
+		e := bone{p.seq, end.storedAt, p.id}
+		leaf, err := encodeLeaf(string(n.cfg.ID), n.identity.generation, e)
 		if err != nil {
-			return tail{}, err
+			return tail{}, nil, err
 		}
-		if err := batch.Set(logKey(p.seq), data, nil); err != nil {
-			return tail{}, fmt.Errorf("archive: batch: %w", err)
+		end.edge.Append(tlog.RecordHash(leaf), func(_ int64, h tlog.Hash) { commit.hashes = append(commit.hashes, h) })
+		if err := n.fillRecord(batch, p, e); err != nil {
+			return tail{}, nil, err
 		}
-		r := row{shared: len(p.rec.ShareWith) > 0, storedAt: end.storedAt, id: p.id, kind: p.rec.Kind, tenant: p.rec.TenantID}
-		for _, at := range p.places {
-			r.roles = at.roles
-			if err := batch.Set(indexKey(at.digest, p.seq), r.encode(), nil); err != nil {
-				return tail{}, fmt.Errorf("archive: batch: %w", err)
-			}
-		}
-		if p.hasPutID {
-			if err := batch.Set(putIDKey(p.putID), putValue(p.seq, p.id), nil); err != nil {
-				return tail{}, fmt.Errorf("archive: batch: %w", err)
-			}
-		}
+		bones = append(bones, e)
 	}
-	return end, nil
+	commit.last = end.seq
+	if err := batch.Set(commitKey(commit.last), commit.encode(), nil); err != nil {
+		return tail{}, nil, fmt.Errorf("archive: batch: %w", err)
+	}
+	return end, bones, nil
+}
+
+// fillRecord writes the rows of one record to batch.
+func (n *Node) fillRecord(batch *pebble.Batch, p *pending, e bone) error {
+	data, err := encodeFrame(envelope{
+		archive: n.cfg.ID, generation: n.identity.generation, seq: e.seq, storedAt: e.storedAt,
+		putID: p.putID, hasPutID: p.hasPutID,
+	}, p.rec, p.id, p.body)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(
+		batch.Set(logKey(e.seq), data, nil),
+		batch.Set(tenantKey(tagOf(p.rec.TenantID), e.storedAt, e.seq), nil, nil),
+	)
+	r := row{shared: len(p.rec.ShareWith) > 0, storedAt: e.storedAt, id: p.id, kind: p.rec.Kind, tenant: p.rec.TenantID}
+	for _, at := range p.places {
+		r.roles = at.roles
+		err = errors.Join(err, batch.Set(indexKey(at.digest, e.seq), r.encode(), nil))
+	}
+	if p.hasPutID {
+		err = errors.Join(err, batch.Set(putIDKey(p.putID), putValue(e.seq, p.id), nil))
+	}
+	if err != nil {
+		return fmt.Errorf("archive: batch: %w", err)
+	}
+	return nil
 }
 
 // existing tells the guard whether a key is in the store. Where the log ends it
@@ -248,10 +283,7 @@ func (n *Node) existing(it *pebble.Iterator) (func(key []byte) (bool, error), er
 		return nil, fmt.Errorf("archive: the end of the log: %w", err)
 	}
 	return func(key []byte) (bool, error) {
-		if seq, ok := logSeq(key); ok && seq > end {
-			return false, nil
-		}
-		if _, seq, ok := indexKeyParts(key); ok && seq > end {
+		if seq, ok := lastSeq(key); ok && seq > end {
 			return false, nil
 		}
 		return pebblex.Has(it, key)

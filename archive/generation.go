@@ -115,3 +115,70 @@ func (g generation) origin() string { return fmt.Sprintf("%s/g%d", g.ArchiveID, 
 func keyedSum(key, value []byte) uint32 {
 	return crc32.Update(crc32.Checksum(key, castagnoli), castagnoli, value)
 }
+
+// lineage are the generations whose records are in a store, the current one
+// last.
+type lineage []generation
+
+func (l lineage) current() generation { return l[len(l)-1] }
+
+// kept returns the numbers of the records that a log which ends with the number
+// end has of generation i; there are none if last is below first.
+func (l lineage) kept(i int, end uint64) (first, last uint64) {
+	if i+1 < len(l) {
+		end = l[i+1].PrevSize
+	}
+	return l[i].FirstSeq, end
+}
+
+// records returns how many records have a number up to seq.
+func (l lineage) records(seq uint64) uint64 {
+	n := uint64(0)
+	for i := range l {
+		if first, last := l.kept(i, seq); min(last, seq) >= first {
+			n += min(last, seq) - first + 1
+		}
+	}
+	return n
+}
+
+// follows reports whether a record with the number seq stands right after the
+// one with the number prev; 0 is the beginning.
+func (l lineage) follows(prev, seq uint64) bool {
+	return seq > prev && l.records(seq) == l.records(prev)+1 && l.records(seq-1) == l.records(prev)
+}
+
+// sum returns the sum of all numbers up to end that records have, modulo 2^64.
+func (l lineage) sum(end uint64) uint64 {
+	sum := uint64(0)
+	for i := range l {
+		if first, last := l.kept(i, end); last >= first {
+			sum += triangle(last) - triangle(first-1)
+		}
+	}
+	return sum
+}
+
+// triangle is 1 + 2 + ... + n, modulo 2^64.
+func triangle(n uint64) uint64 {
+	if n%2 == 0 {
+		return n / 2 * (n + 1)
+	}
+	return (n + 1) / 2 * n
+}
+
+// check refuses a lineage that no program writes.
+func (l lineage) check(archive wire.ArchiveID) error {
+	if len(l) == 0 {
+		return errors.New("there is no generation row")
+	}
+	for i, g := range l {
+		if g.ArchiveID != string(archive) {
+			return fmt.Errorf("generation %d is of archive %q", g.Generation, g.ArchiveID)
+		}
+		if i > 0 && (g.Generation <= l[i-1].Generation || g.FirstSeq <= l[i-1].FirstSeq || i > 1 && g.PrevSize < l[i-1].PrevSize) {
+			return fmt.Errorf("generation %d does not come after generation %d", g.Generation, l[i-1].Generation)
+		}
+	}
+	return nil
+}

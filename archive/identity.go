@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"golang.org/x/mod/sumdb/note"
 
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/internal/pebblex"
+	"github.com/verae/archive/internal/tlogx"
 	"github.com/verae/archive/wire"
 )
 
@@ -61,7 +63,7 @@ func Init(c Config) error {
 	if err := pebblex.Mkdir(c.FS, c.Dir); err != nil {
 		return err
 	}
-	public, err := writeKey(c)
+	key, err := writeKey(c)
 	if err != nil {
 		return err
 	}
@@ -69,11 +71,31 @@ func Init(c Config) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(writeIdentity(db, c, public), db.Close())
+	return errors.Join(begin(db, c, key), db.Close())
 }
 
-func writeKey(c Config) (ed25519.PublicKey, error) {
-	public, private, err := ed25519.GenerateKey(rand.Reader)
+// begin makes the first generation of the log in a new store, the identity last.
+func begin(db *pebble.DB, c Config, key ed25519.PrivateKey) error {
+	public, _ := key.Public().(ed25519.PublicKey)
+	first := generation{
+		Version: generationVersion, ArchiveID: string(c.ID), Generation: firstGeneration, PublicKey: public,
+		FirstSeq: 1, CreatedAt: c.Now().UnixNano(),
+	}
+	id, err := identity{key: key, lineage: lineage{first}}.withSigner()
+	if err != nil {
+		return err
+	}
+	if err := pebblex.WriteFile(c.FS, c.skeletonPath(), skeletonHead(), markPerm); err != nil {
+		return fmt.Errorf("archive: init %s: %w", c.Dir, err)
+	}
+	if _, err := writeMarkFile(c, id, treeHead{root: new(tlogx.Edge).Root()}); err != nil {
+		return err
+	}
+	return writeIdentity(db, c, first)
+}
+
+func writeKey(c Config) (ed25519.PrivateKey, error) {
+	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("archive: make a key: %w", err)
 	}
@@ -82,23 +104,28 @@ func writeKey(c Config) (ed25519.PublicKey, error) {
 		return nil, fmt.Errorf("archive: encode the key: %w", err)
 	}
 	text := pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: der})
-	return public, pebblex.WriteFile(c.FS, c.keyPath(), text, keyPerm)
+	return private, pebblex.WriteFile(c.FS, c.keyPath(), text, keyPerm)
 }
 
 // writeIdentity stores what Open compares. It is the last step of Init and one
 // atomic commit: a store without it was never finished.
-func writeIdentity(db *pebble.DB, c Config, public ed25519.PublicKey) error {
+func writeIdentity(db *pebble.DB, c Config, g generation) error {
+	row, err := g.encode()
+	if err != nil {
+		return err
+	}
 	batch := db.NewBatch()
 	values := map[string][]byte{
-		metaLayout:     strconv.AppendInt(nil, layoutVersion, 10),
-		metaArchive:    []byte(c.ID),
-		metaGeneration: strconv.AppendInt(nil, firstGeneration, 10),
-		metaCreated:    []byte(wire.At(c.Now())),
-		metaFormat:     strconv.AppendUint(nil, uint64(db.FormatMajorVersion()), 10),
-		metaPublicKey:  public,
+		string(metaKey(metaLayout)):         strconv.AppendInt(nil, layoutVersion, 10),
+		string(metaKey(metaArchive)):        []byte(g.ArchiveID),
+		string(metaKey(metaGeneration)):     strconv.AppendInt(nil, int64(g.Generation), 10),
+		string(metaKey(metaCreated)):        []byte(wire.At(time.Unix(0, g.CreatedAt))),
+		string(metaKey(metaFormat)):         strconv.AppendUint(nil, uint64(db.FormatMajorVersion()), 10),
+		string(metaKey(metaPublicKey)):      g.PublicKey,
+		string(generationKey(g.Generation)): row,
 	}
-	for name, v := range values {
-		if err := batch.Set(metaKey(name), v, nil); err != nil {
+	for key, v := range values {
+		if err := batch.Set([]byte(key), v, nil); err != nil {
 			return errors.Join(err, batch.Close())
 		}
 	}
@@ -116,6 +143,17 @@ type identity struct {
 	generation int
 	created    time.Time
 	key        ed25519.PrivateKey
+	lineage    lineage
+	signer     note.Signer // of checkpoints of the current generation
+}
+
+// withSigner completes an identity that has its key and lineage.
+func (id identity) withSigner() (identity, error) {
+	var err error
+	if id.signer, err = tlogx.NewSigner(id.lineage.current().origin(), id.key); err != nil {
+		return identity{}, fmt.Errorf("archive: %w", err)
+	}
+	return id, nil
 }
 
 // readIdentity reads the identity and compares it with the configuration and
@@ -153,10 +191,63 @@ func readIdentity(db *pebble.DB, c Config) (identity, error) {
 		return identity{}, fault.New(fault.Corrupt, "NO_IDENTITY", "archive: open %s: created at %q", c.Dir, meta[metaCreated])
 	}
 	key, err := readKey(c, meta[metaPublicKey])
-	return identity{generation: generation, created: created, key: key}, err
+	if err != nil {
+		return identity{}, err
+	}
+	log, err := readLineage(db, c, generation, meta[metaPublicKey])
+	if err != nil {
+		return identity{}, err
+	}
+	return identity{generation: generation, created: created, key: key, lineage: log}.withSigner()
 }
 
+// readLineage reads the generation rows, of which the last must agree with the
+// identity.
+func readLineage(db *pebble.DB, c Config, number int, public ed25519.PublicKey) (log lineage, err error) {
+	lower, upper := prefixBounds(prefixGeneration)
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return nil, fmt.Errorf("archive: open %s: %w", c.Dir, err)
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	for valid := it.First(); valid; valid = it.Next() {
+		n, ok := generationOf(it.Key())
+		if !ok {
+			return nil, fault.New(fault.Corrupt, "NO_IDENTITY", "archive: open %s: generation key %x; %s", c.Dir, it.Key(), howToRepair)
+		}
+		g, err := decodeGeneration(n, it.Value())
+		if err != nil {
+			return nil, fault.New(fault.Corrupt, "NO_IDENTITY", "archive: open %s: %w; %s", c.Dir, err, howToRepair)
+		}
+		log = append(log, g)
+	}
+	if err := it.Error(); err != nil {
+		return nil, fmt.Errorf("archive: open %s: generations: %w", c.Dir, err)
+	}
+	if err := log.check(c.ID); err != nil {
+		return nil, fault.New(fault.Corrupt, "NO_IDENTITY", "archive: open %s: %w; %s", c.Dir, err, howToRepair)
+	}
+	if g := log.current(); g.Generation != number || !public.Equal(ed25519.PublicKey(g.PublicKey)) {
+		return nil, fault.New(fault.Corrupt, "NO_IDENTITY",
+			"archive: open %s: the identity is of generation %d, the newest row of %d, or of another key; %s", c.Dir, number, g.Generation, howToRepair)
+	}
+	return log, nil
+}
+
+// readKey reads the key file and holds it against the public key of the store.
 func readKey(c Config, public ed25519.PublicKey) (ed25519.PrivateKey, error) {
+	private, err := readKeyFile(c)
+	if err != nil {
+		return nil, err
+	}
+	if !public.Equal(private.Public()) {
+		return nil, fault.New(fault.Conflict, "KEY",
+			"archive: open %s: %s is not the key that this archive was made with", c.Dir, c.keyPath())
+	}
+	return private, nil
+}
+
+func readKeyFile(c Config) (ed25519.PrivateKey, error) {
 	text, err := pebblex.ReadFile(c.FS, c.keyPath(), maxKeyFile)
 	if err != nil {
 		return nil, fmt.Errorf("archive: open %s: %w", c.Dir, err)
@@ -170,9 +261,8 @@ func readKey(c Config, public ed25519.PublicKey) (ed25519.PrivateKey, error) {
 		return nil, fault.New(fault.Corrupt, "KEY", "archive: open %s: %s: %w", c.Dir, c.keyPath(), err)
 	}
 	private, ok := parsed.(ed25519.PrivateKey)
-	if !ok || !public.Equal(private.Public()) {
-		return nil, fault.New(fault.Conflict, "KEY",
-			"archive: open %s: %s is not the key that this archive was made with", c.Dir, c.keyPath())
+	if !ok {
+		return nil, fault.New(fault.Corrupt, "KEY", "archive: open %s: %s is not an Ed25519 key", c.Dir, c.keyPath())
 	}
 	return private, nil
 }

@@ -59,6 +59,13 @@ func generationKey(generation int) []byte {
 	return binary.BigEndian.AppendUint32([]byte{prefixGeneration}, uint32(generation))
 }
 
+func generationOf(key []byte) (number int, ok bool) {
+	if len(key) != 1+4 || key[0] != prefixGeneration {
+		return 0, false
+	}
+	return int(binary.BigEndian.Uint32(key[1:])), true
+}
+
 func tenantKey(tag tenantTag, storedAt int64, seq uint64) []byte {
 	k := append(make([]byte, 0, tenantKeyLen), prefixTenant)
 	k = append(k, tag[:]...)
@@ -100,6 +107,18 @@ func indexKeyParts(key []byte) (digest [digestLen]byte, seq uint64, ok bool) {
 	}
 	copy(digest[:], key[1:])
 	return digest, binary.BigEndian.Uint64(key[1+digestLen:]), true
+}
+
+// lastSeq returns the sequence number that ends a key of a record or a commit.
+// Such keys are written together with the log entry of their number.
+func lastSeq(key []byte) (seq uint64, ok bool) {
+	switch {
+	case len(key) == seqKeyLen && (key[0] == prefixLog || key[0] == prefixCommit),
+		len(key) == indexKeyLen && key[0] == prefixIndex,
+		len(key) == tenantKeyLen && key[0] == prefixTenant:
+		return binary.BigEndian.Uint64(key[len(key)-seqLen:]), true
+	}
+	return 0, false
 }
 
 // rowsUnder returns the bounds of all index keys of digest, and prefixBounds

@@ -24,12 +24,16 @@ const (
 	leafPrefix  = 0x00 // RFC 6962, section 2.1: 0x00 for leaves, 0x01 for nodes
 )
 
-// leafBytes returns the leaf of f in the archive's Merkle log. The layout is
-// frozen: logs grow on it.
+// leafBytes returns the leaf of f in the archive's Merkle log.
 func leafBytes(f *frame) ([]byte, error) {
+	return encodeLeaf(f.ArchiveID, f.Generation, bone{f.Seq, f.StoredAt, wire.RecordID(f.RecordID)})
+}
+
+// encodeLeaf returns the leaf of a record. The layout is frozen: logs grow on it.
+func encodeLeaf(archive string, generation int, e bone) ([]byte, error) {
 	b, err := cborEnc.Marshal(leafHeader{
-		Version: leafVersion, ArchiveID: f.ArchiveID, Generation: f.Generation,
-		Seq: f.Seq, StoredAt: f.StoredAt, RecordID: f.RecordID,
+		Version: leafVersion, ArchiveID: archive, Generation: generation,
+		Seq: e.seq, StoredAt: e.storedAt, RecordID: e.id[:],
 	})
 	if err != nil {
 		return nil, fmt.Errorf("archive: encode a leaf: %w", err)

@@ -13,8 +13,9 @@ import (
 const keysPerRecord = 3
 
 // load puts every indexed digest into the filter and declares it complete. On
-// the way it proves that the log has no gap: each record has one row under its
-// own id, so the rows of that role must count 1 to last.
+// the way it proves that the log has no gap: each record that is not lost has one
+// row under its own id, so the rows of that role must be as many as there are
+// numbers up to last, and add up to the same.
 //
 // If anything is wrong the filter stays incomplete and every query is answered
 // from the store: half a filter would deny what is there.
@@ -49,7 +50,7 @@ func (n *Node) loadRows(ctx context.Context, rows *pebble.Iterator, last uint64)
 			return n.damaged("index row of %x at seq %d: %w", digest, seq, err)
 		case seq == 0 || seq > last:
 			return n.damaged("seq %d is indexed, the log ends at %d", seq, last)
-		case r.roles&roleRecord != 0:
+		case r.roles&roleRecord != 0 && !n.lost.has(seq):
 			records++
 			sum += seq
 		}
@@ -57,13 +58,10 @@ func (n *Node) loadRows(ctx context.Context, rows *pebble.Iterator, last uint64)
 	if err := rows.Error(); err != nil {
 		return n.readError(err)
 	}
-	// The sum is taken modulo 2^64; half of last*(last+1) is, too.
-	want := last / 2 * (last + 1)
-	if last%2 == 1 {
-		want = (last + 1) / 2 * last
-	}
-	if records != last || sum != want {
-		return n.damaged("the log ends at seq %d, %d records are indexed", last, records)
+	log := n.identity.lineage
+	wantRecords, wantSum := log.records(last)-uint64(len(n.lost.ids)), log.sum(last)-n.lost.sum()
+	if records != wantRecords || sum != wantSum {
+		return n.damaged("the log ends at seq %d and should have %d records that are not lost, %d are indexed", last, wantRecords, records)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/internal/pebblex"
@@ -84,10 +85,87 @@ func TestLaw8LossIsLoud(t *testing.T) {
 		}, atOpen, 0},
 		"last log entry gone": {func(t *testing.T, db *pebble.DB, _ []wire.PutRecord) {
 			del(t, db, logKey(5))
-		}, atLoad, 0},
+		}, atOpen, 0},
 		"all of the log gone": {func(t *testing.T, db *pebble.DB, _ []wire.PutRecord) {
 			must1(t, db.DeleteRange(logKey(0), logKey(100), pebble.Sync))
-		}, atLoad, 0},
+		}, atOpen, 0},
+		"last record gone with all its rows": {func(t *testing.T, db *pebble.DB, records []wire.PutRecord) {
+			f := mustDecode(t, get(t, db, logKey(5)))
+			del(t, db, logKey(5))
+			del(t, db, commitKey(5))
+			del(t, db, tenantKey(tagOf(alice), f.StoredAt, 5))
+			del(t, db, putIDKey(putKey(f.PutID)))
+			for _, d := range [][32]byte{records[4].SHA256, records[4].ID(), records[4].File.SHA256, digest("root")} {
+				del(t, db, indexKey(d, 5))
+			}
+		}, atOpen, 0},
+		"last commit gone": {func(t *testing.T, db *pebble.DB, _ []wire.PutRecord) {
+			del(t, db, commitKey(5))
+		}, atOpen, 0},
+		"commit in the middle gone": {func(t *testing.T, db *pebble.DB, _ []wire.PutRecord) {
+			del(t, db, commitKey(1))
+		}, atCheck, 0},
+		"commit damaged": {func(t *testing.T, db *pebble.DB, _ []wire.PutRecord) {
+			v := get(t, db, commitKey(2))
+			v[12] ^= 1
+			set(t, db, commitKey(2), v)
+		}, atCheck, 0},
+		"last commit damaged": {func(t *testing.T, db *pebble.DB, _ []wire.PutRecord) {
+			v := get(t, db, commitKey(5))
+			v[12] ^= 1
+			set(t, db, commitKey(5), v)
+		}, atOpen, 0},
+		"commit with another hash, checksum right": {func(t *testing.T, db *pebble.DB, _ []wire.PutRecord) {
+			c, err := decodeCommit(3, get(t, db, commitKey(3)))
+			must1(t, err)
+			c.hashes[0][0] ^= 1
+			set(t, db, commitKey(3), c.encode())
+		}, atCheck, 0},
+		"last commit with another hash, checksum right": {func(t *testing.T, db *pebble.DB, _ []wire.PutRecord) {
+			c, err := decodeCommit(5, get(t, db, commitKey(5)))
+			must1(t, err)
+			c.hashes[0][0] ^= 1
+			set(t, db, commitKey(5), c.encode())
+		}, atOpen, 0},
+		"commit too many": {func(t *testing.T, db *pebble.DB, _ []wire.PutRecord) {
+			set(t, db, commitKey(6), commitRow{first: 6, last: 6, hashes: make([]tlog.Hash, 2)}.encode())
+		}, atOpen, 0},
+		"generation gone": {func(t *testing.T, db *pebble.DB, _ []wire.PutRecord) {
+			del(t, db, generationKey(1))
+		}, atOpen, 0},
+		"generation damaged": {func(t *testing.T, db *pebble.DB, _ []wire.PutRecord) {
+			v := get(t, db, generationKey(1))
+			v[12] ^= 1
+			set(t, db, generationKey(1), v)
+		}, atOpen, 0},
+		"generation too many": {func(t *testing.T, db *pebble.DB, _ []wire.PutRecord) {
+			set(t, db, generationKey(2), mustRow(t, sampleGenerations()["second"]))
+		}, atOpen, 0},
+		"generation of another archive": {func(t *testing.T, db *pebble.DB, _ []wire.PutRecord) {
+			g, err := decodeGeneration(1, get(t, db, generationKey(1)))
+			must1(t, err)
+			g.ArchiveID = "archive-b"
+			set(t, db, generationKey(1), mustRow(t, g))
+		}, atOpen, 0},
+		"tenant row gone": {func(t *testing.T, db *pebble.DB, _ []wire.PutRecord) {
+			f := mustDecode(t, get(t, db, logKey(3)))
+			del(t, db, tenantKey(tagOf(alice), f.StoredAt, 3))
+		}, atCheck, 0},
+		"tenant row too many": {func(t *testing.T, db *pebble.DB, _ []wire.PutRecord) {
+			set(t, db, tenantKey(tagOf(bob), 7, 3), nil)
+		}, atCheck, 0},
+		"said to be lost": {func(t *testing.T, db *pebble.DB, records []wire.PutRecord) {
+			id := records[2].ID()
+			set(t, db, lostKey(3), id[:])
+		}, atCheck, 0},
+		"lost without being said to be": {func(t *testing.T, db *pebble.DB, records []wire.PutRecord) {
+			f := mustDecode(t, get(t, db, logKey(3)))
+			set(t, db, logKey(3), mustStub(t, envelope{archive: "archive-a", generation: 1, seq: 3, storedAt: f.StoredAt}, records[2].ID()))
+		}, atAnswer, 2},
+		"lost beyond the log": {func(t *testing.T, db *pebble.DB, records []wire.PutRecord) {
+			id := records[2].ID()
+			set(t, db, lostKey(9), id[:])
+		}, atOpen, 0},
 		"log entry in the middle gone": {func(t *testing.T, db *pebble.DB, _ []wire.PutRecord) {
 			del(t, db, logKey(3))
 		}, atAnswer, 2},

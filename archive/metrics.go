@@ -15,6 +15,7 @@ type metrics struct {
 
 	miss, falsePositive, denied, hit, failed        prometheus.Counter
 	stored, duplicates, conflicts, refused, unknown prometheus.Counter
+	markErrors                                      prometheus.Counter
 	batch, sync                                     prometheus.Histogram
 }
 
@@ -39,6 +40,9 @@ func newMetrics(n *Node) *metrics {
 		conflicts:     puts.WithLabelValues("conflict"),
 		refused:       puts.WithLabelValues("refused"),
 		unknown:       puts.WithLabelValues("error"),
+		markErrors: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "verae_archive_mark_errors_total", ConstLabels: labels, Help: "Failed writes of the mark or the skeleton.",
+		}),
 		batch: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "verae_archive_commit_records", ConstLabels: labels, Help: "Records in a commit.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 11),
@@ -48,12 +52,15 @@ func newMetrics(n *Node) *metrics {
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
 		}),
 	}
-	m.all = []prometheus.Collector{queries, puts, m.batch, m.sync}
+	m.all = []prometheus.Collector{queries, puts, m.markErrors, m.batch, m.sync}
 	for _, g := range []struct {
 		name, help string
 		value      func() float64
 	}{
-		{"records", "Durable records.", func() float64 { return float64(n.Seq()) }},
+		{"records", "Durable records that can be read.", func() float64 { return float64(n.records()) }},
+		{"lost_records", "Records of which only the leaf is left: no copy was found at a repair, and none was put since.", func() float64 { return float64(n.lost.count.Load()) }},
+		{"mark_age_seconds", "For how long the oldest durable record that no mark covers has been waiting for one; 0 if there is none.", func() float64 { return n.keeper.age().Seconds() }},
+		{"clock_behind_seconds", "By how much the clock is behind the last record.", func() float64 { return n.clockBehind().Seconds() }},
 		{"readonly", "1 if the archive only answers: it is damaged, its store failed, its disk is full, or it was told to.", func() float64 {
 			state, _ := n.health.state()
 			return gauge(state == wire.StateReadonly)

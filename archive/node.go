@@ -32,6 +32,9 @@ type Node struct {
 	db        *pebble.DB
 	filter    *bloom.Set
 	committer *pebblex.Committer[*pending]
+	keeper    *keeper
+	leaves    skeleton // the keeper's
+	lost      losses
 	health    *health
 	metrics   *metrics
 	disk      *pebblex.Space
@@ -39,6 +42,8 @@ type Node struct {
 	// durable is the highest sequence number whose record is on disk. Readers
 	// skip what is above it: Pebble shows records before they are.
 	durable atomic.Uint64
+	// storedAt is the time of the record that durable is the number of.
+	storedAt atomic.Int64
 	// tail belongs to the committer's goroutine.
 	tail tail
 
@@ -50,17 +55,12 @@ type Node struct {
 	loaded     chan struct{}
 }
 
-// tail is the end of the log.
-type tail struct {
-	seq      uint64
-	storedAt int64
-}
-
 // Open opens the archive in c.Dir. It never makes one: a volume that is not
 // mounted must not become an empty archive. The caller closes the node.
 //
 // Errors: fault.NotFound if there is no archive, fault.Conflict if it is another
-// archive or in use by a process, fault.Corrupt if what is there is not whole.
+// archive or in use by a process, fault.Corrupt if what is there is not whole, or
+// not all that the mark says was there.
 //
 // The filter is built in the background; until then queries are answered from
 // the store. See [Node.Loaded].
@@ -94,7 +94,7 @@ func openError(err error) error {
 	case errors.Is(err, pebblex.ErrInUse):
 		return fault.New(fault.Conflict, "IN_USE", "archive: %w", err)
 	case pebble.IsCorruptionError(err):
-		return fault.New(fault.Corrupt, "CORRUPT", "archive: %w", err)
+		return fault.New(fault.Corrupt, "CORRUPT", "archive: %w; %s", err, howToRepair)
 	}
 	return err
 }
@@ -112,10 +112,13 @@ func (n *Node) start() error {
 		return err
 	}
 	n.identity = id
-	if n.tail, err = n.recoverTail(); err != nil {
+	known, missing, err := n.recover()
+	if err != nil {
 		return err
 	}
-	n.durable.Store(n.tail.seq)
+	if err := n.readLosses(); err != nil {
+		return err
+	}
 	params := n.cfg.Bloom
 	params.Capacity = max(params.Capacity, keysPerRecord*n.tail.seq)
 	n.filter = bloom.New(params)
@@ -131,43 +134,13 @@ func (n *Node) start() error {
 	n.stop = stop
 	last := n.tail.seq // tail is the committer's from here on
 	n.background.Go(func() { n.load(ctx, rows, last) })
+	n.keep(known, missing)
 	n.committer = pebblex.NewCommitter(pebblex.CommitterConfig[*pending]{
 		Queue: maxQueued, MaxItems: maxBatchRecords, MaxBytes: maxBatchBytes,
 		Size:   func(p *pending) int { return p.size },
 		Commit: n.commit,
 	})
 	return nil
-}
-
-// recoverTail reads the two ends of the log. That nothing is missing between
-// them is checked while the filter is built.
-func (n *Node) recoverTail() (t tail, err error) {
-	it, err := n.iterate(prefixBounds(prefixLog))
-	if err != nil {
-		return tail{}, err
-	}
-	defer func() { err = errors.Join(err, it.Close()) }()
-	if !it.First() {
-		return tail{}, it.Error()
-	}
-	if seq, ok := logSeq(it.Key()); !ok || seq != 1 {
-		return tail{}, fault.New(fault.Corrupt, "LOG_GAP", "archive: the log begins with key %x, not with seq 1", it.Key())
-	}
-	if !it.Last() {
-		return tail{}, it.Error()
-	}
-	seq, ok := logSeq(it.Key())
-	f, err := decodeFrame(it.Value())
-	switch {
-	case !ok:
-		return tail{}, fault.New(fault.Corrupt, "LOG_GAP", "archive: the log ends with key %x", it.Key())
-	case err != nil:
-		return tail{}, fault.New(fault.Corrupt, "CORRUPT", "archive: the last record, seq %d: %w", seq, err)
-	case f.Seq != seq || f.ArchiveID != string(n.cfg.ID):
-		return tail{}, fault.New(fault.Corrupt, "CORRUPT",
-			"archive: the last record, seq %d, says it is seq %d of %q", seq, f.Seq, f.ArchiveID)
-	}
-	return tail{seq: seq, storedAt: f.StoredAt}, nil
 }
 
 // iterate returns an iterator over the keys from lower to below upper. The
@@ -180,22 +153,29 @@ func (n *Node) iterate(lower, upper []byte) (*pebble.Iterator, error) {
 	return it, nil
 }
 
-// Seq returns the sequence number of the last durable record; 0 means none.
+// Seq returns the sequence number of the last durable record; 0 means none. In a
+// new generation it is that of the genesis until there is a record.
 func (n *Node) Seq() uint64 { return n.durable.Load() }
+
+// records returns how many durable records can be read.
+func (n *Node) records() uint64 {
+	return n.identity.lineage.records(n.durable.Load()) - uint64(len(n.lost.ids))
+}
 
 // Loaded is closed when the filter has been built or has failed to be; Hello
 // tells which.
 func (n *Node) Loaded() <-chan struct{} { return n.loaded }
 
-// Hello returns what the archive announces of itself. The roster version and the
-// checkpoint are not its to know.
+// Hello returns what the archive announces of itself. The roster version is not
+// its to know.
 func (n *Node) Hello() wire.Hello {
 	seq := n.durable.Load()
 	public, _ := n.identity.key.Public().(ed25519.PublicKey)
 	state, reason := n.health.state()
 	return wire.Hello{
 		Proto: helloProto, ArchiveID: n.cfg.ID, Key: base64.StdEncoding.EncodeToString(public),
-		Generation: n.identity.generation, Boot: n.boot, Seq: seq, Records: seq, State: state, Reason: reason,
+		Generation: n.identity.generation, Boot: n.boot, Seq: seq, Records: n.records(),
+		State: state, Reason: reason, Lost: n.lost.count.Load(), Checkpoint: n.Checkpoint(),
 		Filter: wire.HelloFilter{Generations: n.filter.Generations(), Ready: n.filter.Ready()},
 	}
 }
@@ -205,14 +185,19 @@ func (n *Node) Hello() wire.Hello {
 // wrong with itself is stronger: a damaged archive stays read-only.
 func (n *Node) SetState(state string) { n.health.set(state) }
 
-// Close commits what is queued, waits for queries under way and closes the
-// store. Calls that come later are refused. After a failed write the store is
+// Close commits what is queued, writes the mark, waits for queries under way and
+// closes the store. Calls that come later are refused. After a failed write the store is
 // left as it is, since nothing is known of it, and only the end of the process
 // frees it; Close then returns the failure.
 func (n *Node) Close() error {
 	n.health.set(wire.StateDraining)
 	drained := make(chan struct{})
-	go func() { n.committer.Close(); close(drained) }()
+	var unmarked error
+	go func() {
+		defer close(drained)
+		n.committer.Close()
+		unmarked = n.keeper.close()
+	}()
 	select {
 	case <-drained:
 	case <-n.health.dead: // the committer may never end
@@ -228,7 +213,7 @@ func (n *Node) Close() error {
 	if err := n.health.failure(); err != nil {
 		return err
 	}
-	if err := n.db.Close(); err != nil {
+	if err := errors.Join(unmarked, n.leaves.close(), n.db.Close()); err != nil {
 		return fmt.Errorf("archive: close: %w", err)
 	}
 	return nil

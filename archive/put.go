@@ -46,6 +46,9 @@ type outcome struct {
 // first; the same put id with another record is fault.Conflict. A put id is bound
 // by the record that it stored, not by a duplicate that it met.
 //
+// The acknowledgement carries the newest published checkpoint; if put.Checkpoint
+// is set, one that covers the record.
+//
 // Errors: fault.Invalid names the field; fault.Transient with code FILE_MISSING
 // says that the bytes of the record's file are not here yet, with others that
 // another archive or a later try may do. After an error that is neither Invalid
@@ -57,10 +60,18 @@ func (n *Node) Put(ctx context.Context, put wire.Put) (wire.PutAck, error) {
 	if out.err != nil {
 		return wire.PutAck{}, out.err
 	}
-	return wire.PutAck{
+	ack := wire.PutAck{
 		ArchiveID: n.cfg.ID, Generation: n.identity.generation, Boot: n.boot,
-		RecordID: out.id, Seq: out.seq, Duplicate: out.duplicate,
-	}, nil
+		RecordID: out.id, Seq: out.seq, Duplicate: out.duplicate, Checkpoint: n.Checkpoint(),
+	}
+	if !put.Checkpoint {
+		return ack, nil
+	}
+	var err error
+	if ack.Checkpoint, err = n.keeper.await(ctx, out.seq); err != nil {
+		return wire.PutAck{}, err
+	}
+	return ack, nil
 }
 
 func (n *Node) put(ctx context.Context, put wire.Put) outcome {
