@@ -51,5 +51,5 @@ func (n *Node) Ready() error { return n.health.trouble() }
 // Reopen reports whether the archive was opened read-only for want of room and
 // there is room now: whoever opened it may close it and open it again.
 func (n *Node) Reopen() bool {
-	return n.health.readOnly() != nil && n.disk.Full() == nil
+	return n.health.readOnly() != nil && n.disk.Full() == nil && pebblex.RoomToOpen(n.cfg.FS, n.cfg.storeDir()) == nil
 }

@@ -23,5 +23,7 @@ const (
 
 	CodeNoCopy = "NO_COPY" // NotFound: no source had the file
 
+	CodeForeign = "FILES_FOREIGN" // Conflict: the store belongs to another archive
+
 	CodeClosed = "STORE_CLOSED" // Transient: the store is shutting down
 )

@@ -43,6 +43,7 @@
 //
 //	key                              payload
 //	'm' "layout"                     version of the directory (4): 1
+//	'm' "owner"                      id of the archive whose files these are, if it was given
 //	'n' digest (32)                  the dag-pb node with this SHA-256
 //	'l' digest (32)                  leaf: SHA-256 of a file (32), offset (8), length (4)
 //	'r' c digest (32)                root: SHA-256 of the file (32), size (8),

@@ -30,7 +30,10 @@ const layoutVersion = 1
 
 const digestLen = 32
 
-var layoutKey = []byte{rowMeta, 'l', 'a', 'y', 'o', 'u', 't'}
+var (
+	layoutKey = []byte{rowMeta, 'l', 'a', 'y', 'o', 'u', 't'}
+	ownerKey  = []byte{rowMeta, 'o', 'w', 'n', 'e', 'r'}
+)
 
 // row is one entry of the index, ready to be set.
 type row struct{ key, value []byte }

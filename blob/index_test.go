@@ -27,6 +27,7 @@ func goldenRows() []struct {
 		row  row
 	}{
 		{"meta", seal(layoutKey, []byte{0, 0, 0, layoutVersion})},
+		{"owner", seal(ownerKey, []byte("archive-a"))},
 		{"node", seal(nodeKey(digest), []byte("the bytes of a node"))},
 		{"leaf", leafRef{file: file, offset: 3 << 20, length: 1 << 20}.row(digest)},
 		{"root-raw", raw.rows()[0]},

@@ -40,12 +40,16 @@ func (s *Store) openIndex() error {
 			return err
 		}
 		if len(names) > 0 {
-			return pebblex.ErrExists
+			return fault.New(fault.Conflict, "NOT_EMPTY", "%w", pebblex.ErrExists)
 		}
 	}
 	db, err := pebblex.Open(pebblex.Options{
 		Dir: s.path(cmp.Or(s.cfg.aside, dirIndex)), FS: s.cfg.FS, Create: s.cfg.Create, Log: s.cfg.Log,
-		OnFatal: s.cfg.OnFatal, OnCorruption: s.noteIndexDamage,
+		MemTableSize: s.memTable(), OnFatal: s.cfg.OnFatal, OnCorruption: s.noteIndexDamage,
+		OnFull: func(err error) {
+			s.shut = err
+			s.cfg.Log.Error("the index of the files is open for reading only", "err", err)
+		},
 	})
 	if pebble.IsCorruptionError(err) {
 		return indexError(err)
@@ -83,13 +87,48 @@ func (s *Store) create() error {
 			return err
 		}
 	}
-	r := layoutRow()
-	return s.db.Set(r.key, r.value, pebble.Sync)
+	return writeMeta(s.db, s.cfg.Owner)
 }
 
-// layoutRow is what makes an index complete.
-func layoutRow() row {
-	return seal(layoutKey, binary.BigEndian.AppendUint32(nil, layoutVersion))
+// writeMeta writes what makes an index complete, in one commit: the layout
+// version and whose it is.
+func writeMeta(db *pebble.DB, owner string) error {
+	rows := []row{seal(layoutKey, binary.BigEndian.AppendUint32(nil, layoutVersion))}
+	if owner != "" {
+		rows = append(rows, seal(ownerKey, []byte(owner)))
+	}
+	batch := db.NewBatch()
+	for _, r := range rows {
+		if err := batch.Set(r.key, r.value, nil); err != nil {
+			return errors.Join(err, batch.Close())
+		}
+	}
+	if err := pebblex.AppendOnly(db, batch); err != nil {
+		return errors.Join(err, batch.Close())
+	}
+	return errors.Join(db.Apply(batch, pebble.Sync), batch.Close())
+}
+
+// checkOwner refuses a store that is not the one the caller wants, such as that
+// of another archive on a volume that is mounted in the wrong place.
+func (s *Store) checkOwner() error {
+	if s.cfg.Owner == "" {
+		return nil
+	}
+	owner := []byte("nobody")
+	value, ok, err := s.get(ownerKey)
+	if err != nil {
+		return err
+	}
+	if ok {
+		if owner, err = unseal(ownerKey, value); err != nil {
+			return fault.New(fault.Corrupt, CodeCorrupt, "%w", err)
+		}
+	}
+	if string(owner) != s.cfg.Owner {
+		return fault.New(fault.Conflict, CodeForeign, "these are the files of %q, not of %q; give the right directory, or mount the right volume", owner, s.cfg.Owner)
+	}
+	return nil
 }
 
 // resume checks that an existing store is whole and empties tmp.
@@ -106,7 +145,10 @@ func (s *Store) resume() error {
 		return fault.New(fault.Corrupt, CodeCorrupt, "%w", err)
 	}
 	if len(p) != 4 || binary.BigEndian.Uint32(p) != layoutVersion {
-		return fmt.Errorf("layout version %x; this program reads %d", p, layoutVersion)
+		return fault.New(fault.Conflict, "LAYOUT", "layout version %x; this program reads %d", p, layoutVersion)
+	}
+	if err := s.checkOwner(); err != nil {
+		return err
 	}
 	dirs, err := s.cfg.FS.List(s.path(dirFiles))
 	if err != nil || len(dirs) < 256 {

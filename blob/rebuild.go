@@ -8,7 +8,6 @@ import (
 	"io"
 	"slices"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/verae/archive/internal/fault"
@@ -97,8 +96,7 @@ func (r *repair) build(ctx context.Context, roots []rootInfo) error {
 	s.db = db
 	err = r.fill(ctx, s, roots)
 	if err == nil {
-		layout := layoutRow()
-		err = db.Set(layout.key, layout.value, pebble.Sync)
+		err = writeMeta(db, r.cfg.Owner)
 	}
 	if err := errors.Join(err, db.Flush(), db.Close()); err != nil {
 		return fmt.Errorf("blob: build a new index: %w", err)

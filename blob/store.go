@@ -1,6 +1,7 @@
 package blob
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,7 +19,6 @@ import (
 const (
 	DefaultMaxUploads  = 256
 	DefaultMaxFileSize = 16 << 30 // bytes
-	DefaultDiskReserve = 2 << 30  // bytes
 	DefaultCacheBytes  = 16 << 20 // bytes
 )
 
@@ -38,8 +38,13 @@ type StoreConfig struct {
 	// MaxFileSize bounds a file, in bytes; 0 means DefaultMaxFileSize. Beyond it
 	// Write answers Invalid, code FILE_TOO_LARGE, and the upload is gone.
 	MaxFileSize int64
+	// Owner is whose files these are, such as an archive's id. It is stored when
+	// the store is made; one of another owner is refused as Conflict, code
+	// FILES_FOREIGN. Empty means that nobody asks.
+	Owner string
 	// DiskReserve is the free space, in bytes, below which uploads are refused as
-	// Transient, code DISK_FULL; reads go on. 0 means DefaultDiskReserve. The
+	// Transient, code DISK_FULL; reads go on. 0 is what pebblex.SpaceConfig makes
+	// of it. The
 	// space is looked at when an upload opens and about every 8 MiB after that,
 	// so all open uploads together may overrun it by that much each.
 	DiskReserve uint64
@@ -67,9 +72,6 @@ func (c StoreConfig) withDefaults() StoreConfig {
 	}
 	if c.MaxFileSize <= 0 {
 		c.MaxFileSize = DefaultMaxFileSize
-	}
-	if c.DiskReserve == 0 {
-		c.DiskReserve = DefaultDiskReserve
 	}
 	if c.CacheBytes <= 0 {
 		c.CacheBytes = DefaultCacheBytes
@@ -99,6 +101,8 @@ type Store struct {
 	leaves  *cache[[32]byte, []byte]    // verified bytes by digest
 	nodes   *cache[[32]byte, *nodeView] // verified inner nodes by digest
 	stats   counters
+	disk    *pebblex.Space
+	shut    error // why the index was opened read-only; nil if it was not
 
 	mu      sync.Mutex // guards uploads
 	uploads map[string]*upload
@@ -122,6 +126,7 @@ func OpenStore(cfg StoreConfig) (*Store, error) {
 func newStore(cfg StoreConfig) *Store {
 	return &Store{
 		cfg: cfg, uploads: make(map[string]*upload),
+		disk:   pebblex.NewSpace(pebblex.SpaceConfig{Dir: cfg.Dir, FS: cfg.FS, Reserve: cfg.DiskReserve, Log: cfg.Log}),
 		leaves: newCache[[32]byte](cfg.CacheBytes, func(b []byte) int { return len(b) }),
 		nodes:  newCache[[32]byte](nodeCacheBytes, (*nodeView).cost),
 	}
@@ -153,7 +158,7 @@ func (s *Store) Close() error {
 	s.index.Close()
 	// The end of Pebble's log is the one place where damage can pass for a
 	// shorter log; a closed store keeps nothing there.
-	if err := errors.Join(s.db.Flush(), s.db.Close()); err != nil {
+	if err := errors.Join(pebblex.FlushIfRoom(s.db, s.cfg.FS, s.path(cmp.Or(s.cfg.aside, dirIndex))), s.db.Close()); err != nil {
 		return fmt.Errorf("blob: close %s: %w", s.cfg.Dir, err)
 	}
 	return nil

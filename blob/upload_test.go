@@ -270,8 +270,8 @@ func (d *diskFS) set(avail uint64) {
 // TestDiskReserve: below the reserve uploads wait and reads go on.
 func TestDiskReserve(t *testing.T) {
 	cfg := testConfig(t)
-	disk := &diskFS{FS: cfg.FS, avail: 1000}
-	cfg.FS, cfg.DiskReserve = disk, 1000
+	disk := &diskFS{FS: cfg.FS, avail: 100 << 20}
+	cfg.FS, cfg.DiskReserve = disk, 100<<20
 	s := openStore(t, cfg)
 	sums, _ := store(t, s, "first", []byte("there was room"), small)
 
@@ -288,7 +288,8 @@ func TestDiskReserve(t *testing.T) {
 	if err := write(); err != nil {
 		t.Fatal(err)
 	}
-	disk.set(999)
+	disk.set(99 << 20)
+	s.disk.Look()
 	err := s.Open("second", small)
 	wantFault(t, err, fault.Transient, CodeDiskFull)
 	if fault.RetryAfter(err) <= 0 {
@@ -305,7 +306,8 @@ func TestDiskReserve(t *testing.T) {
 	if _, err := readAll(t, s, sums.CID, 100); err != nil {
 		t.Errorf("reading on a full disk: %v", err)
 	}
-	disk.set(1000)
+	disk.set(106 << 20) // a twentieth above, or it would go up and down
+	s.disk.Look()
 	if err := s.Open("second", small); err != nil {
 		t.Errorf("with room again: %v", err)
 	}

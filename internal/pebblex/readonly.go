@@ -45,8 +45,12 @@ func roomToOpen(fs vfs.FS, dir string) (uint64, error) {
 	return need, nil
 }
 
-// noRoom returns nil if the disk has the room that opening the store takes, or
-// does not tell. Pebble itself would try the same flush for ever.
+// RoomToOpen returns nil if the disk has the room that opening the store in dir
+// for writing takes, or does not tell; else fault.Transient with CodeDiskFull. A
+// nil fs is the disk.
+func RoomToOpen(fs vfs.FS, dir string) error { return noRoom(Options{FS: fs, Dir: dir}.withDefaults()) }
+
+// noRoom is RoomToOpen. Pebble itself would try the same flush for ever.
 func noRoom(o Options) error {
 	use, err := o.FS.GetDiskUsage(o.Dir)
 	if errors.Is(err, vfs.ErrUnsupported) {
@@ -108,6 +112,20 @@ func syncLogs(o Options) error {
 		}
 	}
 	return syncDir(o.FS, o.Dir)
+}
+
+// FlushIfRoom flushes db, whose directory is dir, unless the disk has no room for
+// that or the store was opened read-only: a flush that fails is tried for ever.
+// What stays in the log is as durable. A nil fs is the disk.
+func FlushIfRoom(db *pebble.DB, fs vfs.FS, dir string) error {
+	err := RoomToOpen(fs, dir)
+	if err == nil {
+		err = db.Flush()
+	}
+	if errors.Is(err, pebble.ErrReadOnly) || fault.CodeOf(err) == CodeDiskFull {
+		return nil
+	}
+	return err
 }
 
 func isLogFile(name string) bool { return strings.HasSuffix(name, ".log") }
