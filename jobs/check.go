@@ -50,6 +50,9 @@ func (c *checker) run(ctx context.Context) error {
 		{rowEvent, refLen + numberLen, c.event},
 		{rowUnannounced, refLen + numberLen, c.unannounced},
 		{rowExpiry, 0, c.expiry},
+		{rowSteering, 16 + 2*digestLen, c.steering},
+		{rowControl, refLen, c.control},
+		{rowSpread, 0, func([]byte, []byte) error { return nil }},
 	} {
 		err := scan(c.r, []byte{kind.prefix}, func(key, row []byte) (bool, error) {
 			if len(c.found) >= maxFindings {
@@ -73,7 +76,7 @@ func (c *checker) run(ctx context.Context) error {
 
 // nothingElse finds rows of no known kind.
 func (c *checker) nothingElse() error {
-	known := []byte{rowMeta, rowReservation, rowJob, rowSubmission, rowByDigest, rowFingerprint, rowIdempotency, rowOutbox, rowPending, rowEvent, rowUnannounced, rowExpiry}
+	known := []byte{rowMeta, rowReservation, rowJob, rowSubmission, rowByDigest, rowFingerprint, rowIdempotency, rowOutbox, rowPending, rowEvent, rowUnannounced, rowExpiry, rowSteering, rowControl, rowSpread}
 	for prefix := range 256 {
 		if bytes.IndexByte(known, byte(prefix)) >= 0 {
 			continue
@@ -137,6 +140,9 @@ func (c *checker) submission(ctx context.Context, key, row []byte) error {
 	if !bytes.Equal(id, key[1:]) {
 		c.note("row %x is of submission %s of another tenant or id", key, s.ID)
 		return nil
+	}
+	if s.Control != "" {
+		return c.controlOf(&s, key)
 	}
 	if err := c.there(rowKey(rowByDigest, tenantTag(s.Tenant), s.Digest[:], uuidBytes(string(s.ID))), "a submission is found by its digest", key); err != nil {
 		return err

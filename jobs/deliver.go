@@ -37,7 +37,7 @@ func (e *Engine) deliver(ctx context.Context, s *submission) error {
 	}
 	err := e.place(ctx, s, e.cfg.PutMinCopies)
 	s.Stored = s.copies() >= e.cfg.PutMinCopies
-	s.Copied = s.copies() >= e.target()
+	s.Copied = e.complete(s)
 	if s.Stored {
 		s.cleared()
 		return nil
@@ -48,6 +48,37 @@ func (e *Engine) deliver(ctx context.Context, s *submission) error {
 // target is how many copies a record shall have.
 func (e *Engine) target() int {
 	return max(e.cfg.PutMinCopies, min(e.cfg.PutCopies, len(e.cfg.Archives.Enrolled())))
+}
+
+// want is how many copies the records of s shall have.
+func (e *Engine) want(s *submission) int {
+	if s.Control != "" {
+		return max(e.cfg.PutMinCopies, len(e.cfg.Archives.Enrolled()))
+	}
+	return e.target()
+}
+
+// lacks is how many further copies p, a part of s, shall have. A control record
+// shall be on every enrolled archive, and a copy on one that left counts for none.
+func (e *Engine) lacks(s *submission, p *part) int {
+	if s.Control == "" {
+		return e.target() - len(p.Acks)
+	}
+	n := 0
+	for _, id := range e.cfg.Archives.Enrolled() {
+		if !slices.Contains(p.Acks, id) {
+			n++
+		}
+	}
+	return n
+}
+
+// complete reports whether every record of s has all its copies.
+func (e *Engine) complete(s *submission) bool {
+	if s.Control == "" {
+		return s.copies() >= e.target()
+	}
+	return s.copies() >= e.cfg.PutMinCopies && !slices.ContainsFunc(s.Parts, func(p part) bool { return e.lacks(s, &p) > 0 })
 }
 
 func shortage(have, need int) error {
@@ -197,7 +228,7 @@ func (e *Engine) putAll(ctx context.Context, s *submission, puts map[int]wire.Pu
 	}
 	for n := range s.Parts {
 		waiting[n] = e.candidates(s, &s.Parts[n])
-		for range e.target() - len(s.Parts[n].Acks) {
+		for range e.lacks(s, &s.Parts[n]) {
 			send(n)
 		}
 	}
@@ -275,7 +306,7 @@ func (e *Engine) candidates(s *submission, p *part) []wire.ArchiveID {
 // for archives: the seal does not wait with it. A submission with files is not
 // sealed before its files are safe, for they may still be lost.
 func (e *Engine) sealEarly(ctx context.Context, s *submission) error {
-	if s.Sealed || len(s.Files) > 0 {
+	if s.Sealed || len(s.Files) > 0 || s.Control != "" {
 		return nil
 	}
 	seals, err := chain.SealOnce(ctx, e.cfg.Ledger, entries(s))

@@ -35,6 +35,9 @@
 //	e tenantTag(16) submissionId(16) n(4)         the exact bytes of an event
 //	n tenantTag(16) submissionId(16) n(4)         empty: this event is not announced yet
 //	x unixSeconds(8) key                          empty: the row under key may expire
+//	r tenantTag(16) digest(32) recordId(32)       how long a record, or with zeros all under the digest, is retained, and its holds
+//	c tenantTag(16) submissionId(16)              empty: a submission whose record goes to every archive; its outbox row stays
+//	a archiveId                                   empty: every such record that was ever taken is on the archive, or on the work list
 //
 //	row = version(1) = 1 | crc32c(4) of payload | payload (JSON)
 //

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -139,6 +140,9 @@ type Engine struct {
 	lacking  chan struct{} // of one: a copy was not made
 	healing  chan struct{} // bounds the heals under way at a time
 
+	steered atomic.Bool             // a tenant ever retained or held something
+	spread  map[wire.ArchiveID]bool // has every control record, or they are on the work list; the healer's
+
 	mu       sync.Mutex                  // guards the fields below
 	open     map[ref]*task               // submissions that have not ended
 	mending  map[ref]bool                // ended submissions that are being healed
@@ -180,7 +184,7 @@ func openWith(c Config, step func(string) error) (*Engine, error) {
 		cfg: c, store: st, started: c.Now(), metrics: newMetrics(), step: step,
 		slots: make(chan struct{}, maxPasses), healing: make(chan struct{}, maxHeals),
 		wake: make(chan struct{}, 1), returned: make(chan struct{}, 1), lacking: make(chan struct{}, 1),
-		open: map[ref]*task{}, mending: map[ref]bool{}, inFlight: map[wire.Digest]wire.Digest{},
+		open: map[ref]*task{}, mending: map[ref]bool{}, inFlight: map[wire.Digest]wire.Digest{}, spread: map[wire.ArchiveID]bool{},
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	if err := e.resume(); err != nil {
@@ -246,6 +250,9 @@ func (e *Engine) resume() error {
 		_, err := e.loadKey(id)
 		return err
 	})
+	if err == nil {
+		err = e.findSteered()
+	}
 	if err != nil {
 		return err
 	}

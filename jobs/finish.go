@@ -15,15 +15,20 @@ func eventKey(id ref, n int) []byte { return append(id.key(), ordinal(n)...) }
 
 // save makes the state of a submission durable.
 func (e *Engine) save(ctx context.Context, s *submission) error {
-	return e.store.update(ctx, func(t *tx) error { return t.save(s) })
+	return e.store.update(ctx, func(t *tx) error {
+		if s.Control != "" {
+			s.Copied = e.complete(s) // an archive may have been enrolled since; see spreadControls
+		}
+		return t.save(s)
+	})
 }
 
 // save writes a submission. Once every record has its copies, the bytes leave
-// the outbox, and once nothing is left to do the submission leaves the work
+// the outbox, unless later archives are to have them too, and once nothing is left to do the submission leaves the work
 // list.
 func (t *tx) save(s *submission) error {
 	id := s.ref().key()
-	if s.Copied || s.Status == wire.StatusFailed {
+	if s.Copied && s.Control == "" || s.Status == wire.StatusFailed {
 		for n := range s.Parts {
 			t.del(rowKey(rowOutbox, id, ordinal(n)))
 		}

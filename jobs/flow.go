@@ -92,7 +92,7 @@ func (e *Engine) settle(ctx context.Context, s *submission) error {
 	var waiters []*waiter  // whose requests are older than the question to the archives
 	if s.IncludeAttached { // (2)
 		waiters = e.hub.present(s.ref())
-		if found, err = e.cfg.Gatherer.Gather(ctx, s.Digest, s.Tenant, nil); err != nil {
+		if found, err = e.gather(ctx, s.Digest, s.Tenant, nil); err != nil {
 			return err
 		}
 	}

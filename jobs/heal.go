@@ -80,6 +80,7 @@ func (e *Engine) healer() {
 			rounds = 1
 		}
 		next = nil
+		e.spreadControls()
 		if e.healAll(func() { healed.Add(1) }) > 0 {
 			next = time.After(backoff(rounds))
 		}
@@ -106,9 +107,9 @@ func (e *Engine) healAll(healed func()) (left int) {
 // healable reports whether an archive takes puts that lacks what s needs there.
 // It spares the archives, and the outbox, a try that can not succeed.
 func (e *Engine) healable(s *submission) bool {
-	target, here := e.target(), e.cfg.Archives.Rank(s.Placement)
-	return s.copies() >= target || slices.ContainsFunc(s.Parts, func(p part) bool {
-		return len(p.Acks) < target && slices.ContainsFunc(here, func(id wire.ArchiveID) bool { return !slices.Contains(p.Acks, id) })
+	here := e.cfg.Archives.Rank(s.Placement)
+	return e.complete(s) || slices.ContainsFunc(s.Parts, func(p part) bool {
+		return e.lacks(s, &p) > 0 && slices.ContainsFunc(here, func(id wire.ArchiveID) bool { return !slices.Contains(p.Acks, id) })
 	})
 }
 
@@ -176,10 +177,10 @@ func (e *Engine) tryHeal(ctx context.Context, id ref) bool {
 // leave the outbox. What was reached is kept also if it is not all.
 func (e *Engine) heal(ctx context.Context, s *submission) error {
 	before := s.spread()
-	err := e.place(ctx, s, e.target())
-	s.Copied = s.copies() >= e.target()
+	err := e.place(ctx, s, e.want(s))
+	s.Copied = e.complete(s)
 	if !s.Copied {
-		err = cmpErr(err, shortage(len(e.cfg.Archives.Rank(s.Placement)), e.target()))
+		err = cmpErr(err, shortage(len(e.cfg.Archives.Rank(s.Placement)), e.want(s)))
 		if s.spread() == before {
 			return err
 		}

@@ -74,7 +74,7 @@ func (e *Engine) file(ctx context.Context, tenant wire.TenantID, key wire.Digest
 // one returns the first record under key that matches. It says that there is
 // none only when every archive was heard.
 func (e *Engine) one(ctx context.Context, tenant wire.TenantID, key wire.Digest, missing *fault.Error, match func(*wire.Record) bool) (receipts.Held, error) {
-	found, err := e.cfg.Gatherer.Gather(ctx, key, tenant, nil)
+	found, err := e.gather(ctx, key, tenant, nil)
 	if err != nil {
 		return receipts.Held{}, err
 	}
@@ -84,8 +84,13 @@ func (e *Engine) one(ctx context.Context, tenant wire.TenantID, key wire.Digest,
 		}
 	}
 	if !found.Complete && len(found.Expected) > 0 {
-		return receipts.Held{}, fault.New(fault.Transient, "ARCHIVES_MISSING",
-			"archives: %d of %d did not answer and may have it: ask again", len(found.Missing), len(found.Expected)).After(retryAfter)
+		return receipts.Held{}, unheard(found)
 	}
 	return receipts.Held{}, missing
+}
+
+// unheard says that nothing was found and that somebody may have it.
+func unheard(found receipts.Gathered) error {
+	return fault.New(fault.Transient, "ARCHIVES_MISSING",
+		"archives: %d of %d did not answer and may have it: ask again", len(found.Missing), len(found.Expected)).After(retryAfter)
 }

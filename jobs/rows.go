@@ -28,6 +28,9 @@ const (
 	rowEvent       = 'e'
 	rowUnannounced = 'n'
 	rowExpiry      = 'x'
+	rowSteering    = 'r'
+	rowControl     = 'c'
+	rowSpread      = 'a'
 )
 
 // rowVersion is the first byte of every value. Raise it when a payload changes

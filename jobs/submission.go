@@ -19,6 +19,10 @@ type submission struct {
 	Placement  wire.Digest       `json:"placement"` // archives are ranked by it
 	AttachedAt wire.Time         `json:"attachedAt"`
 
+	// Control is the kind of the one record of a submission that retains, holds or
+	// releases: it goes to every archive, and nothing is sealed or announced.
+	Control wire.Kind `json:"control,omitzero"`
+
 	IncludeAttached bool        `json:"includeAttached,omitzero"`
 	MetadataDigest  wire.Digest `json:"metadataDigest,omitzero"` // sealed too, when asked for
 	MetadataJobID   wire.JobID  `json:"metadataJobId,omitzero"`  // reserved for it
@@ -112,6 +116,11 @@ func (s *submission) spread() (n int) {
 		n += len(s.Files[i].Committed) + len(s.Files[i].Lost)
 	}
 	return n
+}
+
+// has reports whether an archive acknowledged every record.
+func (s *submission) has(id wire.ArchiveID) bool {
+	return !slices.ContainsFunc(s.Parts, func(p part) bool { return !slices.Contains(p.Acks, id) })
 }
 
 func (s *submission) retryAt(now time.Time, delay time.Duration, code, kind, reason string) {

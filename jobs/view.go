@@ -187,7 +187,7 @@ func (e *Engine) resolve(id wire.JobID) (d wire.Digest, err error) {
 func (e *Engine) find(tenant wire.TenantID, digest wire.Digest, id wire.SubmissionID) (*submission, error) {
 	if id != "" {
 		s, err := e.current(ref{tenant, id})
-		if fault.Is(err, fault.NotFound) || err == nil && s.Digest != digest {
+		if fault.Is(err, fault.NotFound) || err == nil && (s.Digest != digest || s.Control != "") {
 			return nil, errJobNotFound
 		}
 		return s, err
@@ -208,7 +208,7 @@ func (e *Engine) gatherIf(ctx context.Context, include bool, d wire.Digest, tena
 	if !include {
 		return receipts.Gathered{}, nil
 	}
-	return e.cfg.Gatherer.Gather(ctx, d, tenant, kinds)
+	return e.gather(ctx, d, tenant, kinds)
 }
 
 // foundFor returns what the archives say of a submission's digest: what they

@@ -288,11 +288,18 @@ type node struct {
 func newArchives(t testing.TB, n int) *archives {
 	a := &archives{t: t, nodes: map[wire.ArchiveID]*node{}, version: 1}
 	for i := range n {
-		a.nodes[wire.ArchiveID("archive-"+string(rune('a'+i)))] = &node{
-			up: true, uploads: map[string][]byte{}, files: map[wire.BlobCommit][]byte{}, puts: map[wire.PutID]wire.RecordID{},
-		}
+		a.enrol(wire.ArchiveID("archive-" + string(rune('a'+i))))
 	}
 	return a
+}
+
+// enrol adds a node.
+func (a *archives) enrol(id wire.ArchiveID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.nodes[id] = &node{
+		up: true, uploads: map[string][]byte{}, files: map[wire.BlobCommit][]byte{}, puts: map[wire.PutID]wire.RecordID{},
+	}
 }
 
 // set changes a node.
@@ -506,6 +513,7 @@ func (a *archives) Ask(_ context.Context, q wire.Query, _ []wire.ArchiveID) (<-c
 		reply := wire.Reply{ArchiveID: id, SHA256: q.SHA256, Records: []wire.Record{}, Page: 1, Pages: 1}
 		for _, r := range n.records {
 			if under(&r, q.SHA256) && (len(q.Kinds) == 0 || slices.Contains(q.Kinds, r.Kind)) {
+				r.Retention = n.retention(&r)
 				if seen, ok := r.For(q.TenantID); ok {
 					reply.Records = append(reply.Records, seen)
 				}
@@ -517,6 +525,17 @@ func (a *archives) Ask(_ context.Context, q wire.Query, _ []wire.ArchiveID) (<-c
 		close(out)
 	}
 	return out, func() {}, nil
+}
+
+// retention is what the control records of a node say of one of its records.
+func (n *node) retention(of *wire.Record) *wire.Retention {
+	var controls wire.Controls
+	for _, r := range n.records {
+		if r.TenantID == of.TenantID && r.SHA256 == of.SHA256 && r.Kind.Steers() {
+			controls.Add(&r) // it was checked when it was put
+		}
+	}
+	return controls.Of(of.ID)
 }
 
 // under reports whether a record is keyed under a digest.

@@ -210,6 +210,14 @@ func later(a, b Time) Time {
 	return b
 }
 
+// Until returns the date until which r retains; empty: none.
+func (r *Retention) Until() Time {
+	if r == nil {
+		return ""
+	}
+	return r.RetainUntil
+}
+
 // Hold returns the newest decision on the hold with this target and name.
 func (r *Retention) Hold(target RecordID, name string) (Hold, bool) {
 	if r == nil {
