@@ -113,3 +113,9 @@ func (r CtlPull) Check() error {
 	}
 	return nil
 }
+
+// Check returns nil: every value will do.
+func (r CtlReconcile) Check() error { return nil }
+
+// Check returns nil: an archive says itself which sizes its log has had.
+func (r CtlCheckpoint) Check() error { return nil }
