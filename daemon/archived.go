@@ -156,7 +156,7 @@ func startArchive(ctx context.Context, c Archived, log *slog.Logger, level *slog
 	}
 	health := &serve.Health{}
 	health.Add(serve.Check{Name: "bus", Func: func(context.Context) error { return connected(conn) }})
-	admin, err := c.admin(log, level, stack, health, node.Metrics(), fileMetrics(files), conn.Metrics(), service.Metrics(), witnessMetrics)
+	admin, err := c.admin(log, level, stack, health, nil, node.Metrics(), fileMetrics(files), conn.Metrics(), service.Metrics(), witnessMetrics)
 	if err != nil {
 		return nil, err
 	}

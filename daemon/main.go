@@ -109,4 +109,8 @@ var AggregatorProgram = Program[Aggregator]{
 }
 
 // aggregatorCommands are the commands of aggregator beside serve and init.
-type aggregatorCommands struct{}
+type aggregatorCommands struct {
+	Check   aggregatorCheck   `cmd:"" help:"Read everything that a stopped aggregator keeps, and say what is wrong."`
+	Backup  aggregatorBackup  `cmd:"" help:"Make a backup, also of a running aggregator, and open it to see that it is good."`
+	Restore aggregatorRestore `cmd:"" help:"Make the data directory from a backup."`
+}

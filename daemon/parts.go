@@ -27,20 +27,25 @@ const (
 	startGrace   = 10 * time.Second // a start that was asked to stop may finish in this time
 )
 
-// admin opens the admin listener.
-func (c *Common) admin(log *slog.Logger, level *slog.LevelVar, stack *serve.Stack, health *serve.Health, collectors ...[]prometheus.Collector) (serve.Task, error) {
+// admin opens the admin listener, which also takes the orders of the program's
+// own commands.
+func (c *Common) admin(log *slog.Logger, level *slog.LevelVar, stack *serve.Stack, health *serve.Health, todo map[string]order, collectors ...[]prometheus.Collector) (serve.Task, error) {
 	registry := serve.NewRegistry()
 	for _, col := range slices.Concat(collectors...) {
 		if err := registry.Register(col); err != nil {
 			return serve.Task{}, err
 		}
 	}
-	server, err := serve.ListenAdmin(serve.AdminConfig{Addr: c.AdminAddr, Registry: registry, Health: health, Level: level, Log: log})
+	o := newOrders(log, todo)
+	server, err := serve.ListenAdmin(serve.AdminConfig{Addr: c.AdminAddr, Registry: registry, Health: health, Level: level, Routes: o.routes(), Log: log})
 	if err != nil {
 		return serve.Task{}, err
 	}
 	log.Info("the admin listener is open", "addr", server.Addr())
-	err = stack.Push("admin", serverLimit, server.Shutdown)
+	err = errors.Join(
+		stack.Push("admin", serverLimit, server.Shutdown),
+		stack.Push("orders", serverLimit, o.announce(c.DataDir, server.Addr())),
+	)
 	return serve.Task{Name: "admin", Run: func(context.Context) error { return server.Serve() }}, err
 }
 

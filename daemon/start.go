@@ -271,7 +271,7 @@ func (m members) Archives() []edge.ArchiveInfo {
 }
 
 func (a *aggregator) startAdmin() error {
-	task, err := a.admin(a.log, a.level, a.stack, &a.health,
+	task, err := a.admin(a.log, a.level, a.stack, &a.health, a.backupOrders(),
 		a.conn.Metrics(), a.roster.Metrics(), a.client.Metrics(), a.ledger.Metrics(), a.cosigning.Metrics(), a.vault.Metrics(), a.gatherer.Metrics(), a.engine.Metrics(), a.edge.Metrics())
 	a.tasks = append(a.tasks, task)
 	return err

@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/verae/archive/chain"
+	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/internal/pebblex"
 	"github.com/verae/archive/wire"
 )
@@ -82,8 +83,11 @@ func (s *Stopped) Check(ctx context.Context, seals Seals) (report CheckReport, f
 		report, found = c.report, c.found
 		return err
 	})
-	if errors.Is(err, errEnough) {
+	switch {
+	case errors.Is(err, errEnough):
 		err = nil
+	case pebble.IsCorruptionError(err):
+		err = fault.Wrap(fault.Corrupt, err)
 	}
 	return report, found, err
 }

@@ -54,6 +54,9 @@ func openStore(o pebblex.Options) (*store, error) {
 	s.com = pebblex.NewCommitter(pebblex.CommitterConfig[*update]{Queue: storeQueue, MaxItems: storeMaxItems, Commit: s.commit})
 	s.snap = db.NewSnapshot()
 	if err := s.checkLayout(); err != nil {
+		if pebble.IsCorruptionError(err) {
+			err = fault.Wrap(fault.Corrupt, err)
+		}
 		return nil, errors.Join(err, s.close())
 	}
 	return s, nil

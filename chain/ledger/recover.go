@@ -20,7 +20,7 @@ func checkMeta(db pebble.Reader, key signingKey) error {
 		return fault.New(fault.Corrupt, "LEDGER_DAMAGED", "ledger: the store has no meta row: it is not a ledger's, or it is damaged")
 	}
 	if err != nil {
-		return fmt.Errorf("ledger: meta row: %w", err)
+		return fault.Wrap(kindOf(err), fmt.Errorf("ledger: meta row: %w", err))
 	}
 	m, err := decodeMeta(row)
 	if err := errors.Join(err, closer.Close()); err != nil {
