@@ -249,6 +249,9 @@ func readKey(c Config, public ed25519.PublicKey) (ed25519.PrivateKey, error) {
 
 func readKeyFile(c Config) (ed25519.PrivateKey, error) {
 	text, err := pebblex.ReadFile(c.FS, c.keyPath(), maxKeyFile)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fault.New(fault.Corrupt, "KEY", "archive: open %s: the private key %s is not there: put it back; if it is lost for good, `archived backup` and `archived restore` begin a new generation with a new key", c.Dir, c.keyPath())
+	}
 	if err != nil {
 		return nil, fmt.Errorf("archive: open %s: %w", c.Dir, err)
 	}

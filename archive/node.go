@@ -79,7 +79,7 @@ func Open(c Config) (*Node, error) {
 	}
 	n := &Node{cfg: c, db: db, boot: newBoot(), health: h, disk: disk, loaded: make(chan struct{})}
 	if err := n.start(); err != nil {
-		return nil, errors.Join(err, db.Close())
+		return nil, errors.Join(openError(err), db.Close())
 	}
 	c.Log.Info("archive open", "seq", n.durable.Load(), "boot", n.boot)
 	return n, nil
@@ -93,10 +93,10 @@ func openError(err error) error {
 			"archive: there is no archive here (is the volume mounted? a new one is made by init): %w", err)
 	case errors.Is(err, pebblex.ErrInUse):
 		return fault.New(fault.Conflict, "IN_USE", "archive: %w", err)
-	case pebble.IsCorruptionError(err):
-		return fault.New(fault.Corrupt, "CORRUPT", "archive: %w; %s", err, howToRepair)
+	case fault.KindOf(err) != fault.Internal || pebblex.RefusedBySystem(err):
+		return err
 	}
-	return err
+	return fault.New(fault.Corrupt, "CORRUPT", "archive: %w; %s", err, howToRepair)
 }
 
 func newBoot() string {
