@@ -55,6 +55,8 @@ type Config struct {
 	// error, and if the process lives on the node refuses all others and answers
 	// queries from what was durable before. Nil means pebblex.Exit.
 	OnFatal func(reason string)
+
+	markEvery time.Duration // shorter in tests
 }
 
 // Files tells an archive what it must know of the files that records name.
@@ -87,6 +89,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.OnFatal == nil {
 		c.OnFatal = pebblex.Exit
+	}
+	if c.markEvery == 0 {
+		c.markEvery = markEvery
 	}
 	return c, nil
 }

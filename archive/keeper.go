@@ -61,9 +61,9 @@ type keeper struct {
 }
 
 // newKeeper starts a keeper that knows the mark on disk.
-func newKeeper(known mark, write func([]bone, treeHead) (mark, error), fail func(error)) *keeper {
+func newKeeper(every time.Duration, known mark, write func([]bone, treeHead) (mark, error), fail func(error)) *keeper {
 	k := &keeper{
-		every: markEvery, write: write, fail: fail, head: known.treeHead,
+		every: every, write: write, fail: fail, head: known.treeHead,
 		wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1),
 		closing: make(chan struct{}), done: make(chan struct{}), changed: make(chan struct{}),
 	}

@@ -24,7 +24,7 @@ type marks struct {
 
 func newMarks() *marks {
 	m, start := &marks{}, time.Now()
-	m.keeper = newKeeper(mark{note: "size 0"}, func(bones []bone, head treeHead) (mark, error) {
+	m.keeper = newKeeper(markEvery, mark{note: "size 0"}, func(bones []bone, head treeHead) (mark, error) {
 		m.began = append(m.began, time.Since(start))
 		broken := m.broken
 		time.Sleep(m.takes)

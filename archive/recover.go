@@ -53,7 +53,7 @@ func (n *Node) clockBehind() time.Duration {
 // keep starts the keeper. Nothing is written by an archive whose store is open
 // for reading only: the disk is full.
 func (n *Node) keep(known mark, missing []bone) {
-	n.keeper = newKeeper(known, n.publish, func(err error) {
+	n.keeper = newKeeper(n.cfg.markEvery, known, n.publish, func(err error) {
 		n.metrics.markErrors.Inc()
 		n.cfg.Log.Error("the mark could not be written", "err", err, "seq", n.durable.Load())
 	})
