@@ -93,7 +93,7 @@ func TestLaw3NoCallChangesWhatIsStored(t *testing.T) {
 // exported field is on a Node, and no method gives the store away.
 func TestLaw3NodeHasNoWayToTheStore(t *testing.T) {
 	want := []string{
-		"Absent", "Answer", "Check", "Checkpoint", "Close", "Consistency", "FileOf", "HasRecords", "Hello", "Inclusion",
+		"Absent", "Answer", "Check", "CheckWith", "Checkpoint", "Close", "Consistency", "FileOf", "HasRecords", "Hello", "Inclusion",
 		"Loaded", "Metrics", "OpenWitness", "Portable", "Proof", "Put", "Ready", "RecordIDs", "Reopen", "Seq", "SetState",
 		"Stats",
 	}

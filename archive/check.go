@@ -1,225 +1,219 @@
 package archive
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"runtime"
 
-	"github.com/cockroachdb/pebble/v2"
-
-	"github.com/verae/archive/bloom"
+	"github.com/verae/archive/blob"
 	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/internal/tlogx"
 	"github.com/verae/archive/wire"
 )
 
-// CheckReport counts what Check has looked at.
-type CheckReport struct {
-	Records   uint64 // in the log
-	IndexRows uint64 // under digests
-	PutIDs    uint64
-	Lost      uint64 // of Records: stubs of lost records
+// CheckOptions say how far a check goes.
+type CheckOptions struct {
+	// Blobs has the bytes of files, which are read and compared too. Nil leaves
+	// them out; that records name files that are here is checked all the same.
+	Blobs *blob.Store
+	// Read is called before so many bytes are read, and may wait. An error ends
+	// the check. Nil means as fast as possible, with all processors.
+	Read func(ctx context.Context, bytes int) error
 }
 
-// Check reads the whole archive as it is now and computes it anew: every frame
-// has its checksum, its hashes and the one encoding it can have; sequence
-// numbers have no gap and times rise; the Merkle tree is that of the log; the
-// index is exactly what the log gives, row by row and in number, but for what is
-// no longer known of lost records; and the filter denies nothing that is indexed.
-// The first thing that is wrong is returned as fault.Corrupt and puts the
-// archive in quarantine. Puts and queries go on meanwhile.
-func (n *Node) Check(ctx context.Context) (report CheckReport, err error) {
-	if err := n.enter(); err != nil {
-		return CheckReport{}, err
-	}
-	defer n.leave()
-	// Taken in this order, the snapshot holds all that is durable and perhaps
-	// the batch that is being written, which is left out.
-	last := n.durable.Load()
-	snap := n.db.NewSnapshot()
-	defer func() { err = errors.Join(err, snap.Close()) }()
-
-	c := checker{n: n, snap: snap, last: last}
-	if err := c.log(ctx); err != nil {
-		return CheckReport{}, err
-	}
-	if err := c.tree(ctx); err != nil {
-		return CheckReport{}, err
-	}
-	if err := c.counts(ctx); err != nil {
-		return CheckReport{}, err
-	}
-	return c.want, nil
+// Check is CheckWith without the bytes of files.
+func (n *Node) Check(ctx context.Context) (CheckReport, error) {
+	return n.CheckWith(ctx, CheckOptions{})
 }
 
-// checker is one run of Check.
+// CheckWith reads the whole archive as it is now and computes it anew:
+//
+//   - every block of every table of its Pebble stores, from the files and not
+//     from a cache, has its checksum;
+//   - every frame has its checksum, its hashes and the one encoding it can have;
+//     sequence numbers have no gap that no generation explains, and times rise;
+//   - the Merkle trees are those of the log, the root at the mark is the signed
+//     one, and the skeleton names every record under the mark;
+//   - the index is exactly what the log gives, row by row in both directions, but
+//     for what is no longer known of lost records; the filter denies nothing;
+//   - every file that a record names is here; with o.Blobs, its bytes give its
+//     SHA-256, its CID and the rows of its tree, and files and rows that nothing
+//     needs are told.
+//
+// It goes on behind what is wrong. The report lists all findings up to a bound;
+// the error is of kind fault.Corrupt if any of them is damage, and another one if
+// the check could not go on. Damage puts the archive in quarantine, but that of a
+// file's bytes only the file. Puts and queries go on meanwhile; what is stored
+// during the check is not looked at.
+func (n *Node) CheckWith(ctx context.Context, o CheckOptions) (CheckReport, error) {
+	p, err := n.newPosition()
+	if err != nil {
+		return CheckReport{}, err
+	}
+	c := newChecker(n, o, p)
+	c.referred = make(map[wire.Digest]struct{})
+	err = c.run(ctx)
+	p.Report.end(n.cfg.Now())
+	return p.Report, errors.Join(p.Report.Err(), err)
+}
+
+// checker is a check under way.
 type checker struct {
 	n    *Node
-	snap *pebble.Snapshot
-	last uint64      // durable when the check began
-	end  uint64      // of the log in snap, which may show what is not durable yet
-	want CheckReport // what the log gives
-
-	tenants uint64 // rows under tenants that the log gives
+	o    CheckOptions
+	pos  *position
+	side int // how many goroutines look at records
+	// referred are the SHA-256 of files that records name; nil if nobody wants to
+	// know which files no record names.
+	referred map[wire.Digest]struct{}
+	// saved is called after each step, when pos can be stored; nil for nothing.
+	saved func() error
 }
 
-// log walks the log and looks up all that must have been derived from it.
-func (c *checker) log(ctx context.Context) error {
-	storedAt, prev := int64(0), uint64(0)
-	log := c.n.identity.lineage
-	err := c.each(ctx, prefixLog, func(key, value []byte) error {
-		seq, ok := logSeq(key)
-		if ok && seq > c.last {
-			c.end = seq // being written now
-			return nil
-		}
-		if !ok {
-			return c.n.damaged("log key %x", key)
-		}
-		c.end = seq
-		c.want.Records++
-		f, err := decodeFrame(value)
-		if err != nil {
-			return c.n.damaged("seq %d: %w", seq, err)
-		}
-		if !log.follows(prev, seq) || f.Seq != seq || f.StoredAt <= storedAt || !f.canonical(value) || f.ArchiveID != string(c.n.cfg.ID) {
-			return c.n.damaged("log entry %d holds seq %d of %s at %d, after seq %d at %d, or is not in its canonical form",
-				c.want.Records, f.Seq, f.ArchiveID, f.StoredAt, prev, storedAt)
-		}
-		storedAt, prev = f.StoredAt, seq
-		rec := f.record()
-		if f.lost {
-			c.want.Lost++
-			return c.equal(lostKey(seq), rec.ID[:])
-		}
-		if c.n.lost.has(seq) {
-			return c.n.damaged("seq %d is not lost, but said to be", seq)
-		}
-		if err := f.verify(&rec); err != nil {
-			return c.n.damaged("%w", err)
-		}
-		return c.derived(ctx, f, &rec)
-	})
-	if err == nil && (c.want.Records != log.records(c.last) || c.want.Lost != uint64(len(c.n.lost.ids))) {
-		return c.n.damaged("the log has %d records and %d stubs up to seq %d, it should have %d and %d",
-			c.want.Records, c.want.Lost, c.last, log.records(c.last), len(c.n.lost.ids))
+func newChecker(n *Node, o CheckOptions, p *position) *checker {
+	c := &checker{n: n, o: o, pos: p, side: 1}
+	if o.Read == nil {
+		c.side = runtime.GOMAXPROCS(0)
+		c.o.Read = func(ctx context.Context, _ int) error { return ctx.Err() }
 	}
-	return err
+	return c
 }
 
-// derived compares the rows and the put id of a record with the stored ones.
-func (c *checker) derived(ctx context.Context, f *frame, rec *wire.Record) error {
-	p := rec.Portable()
-	var blocks [][digestLen]byte
-	if p.File != nil {
-		var err error
-		if blocks, err = c.n.blocks(ctx, p.File); fault.CodeOf(err) == "FILE_MISSING" {
-			return c.n.damaged("seq %d: %w", f.Seq, err)
-		} else if err != nil {
+// Phases of a check, in their order.
+const (
+	phaseTables     = "tables"      // files of the record store
+	phaseFileTables = "file-tables" // files of the file store's index
+	phaseLog        = "log"
+	phaseIndex      = "index"
+	phaseFiles      = "files" // bytes of files
+	phaseRows       = "rows"  // of the file store's index
+	phaseDone       = "done"
+)
+
+// run goes on from the position to the end.
+func (c *checker) run(ctx context.Context) error {
+	for c.pos.Phase != phaseDone {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("archive: check: %w", err)
+		}
+		if err := c.step(ctx); err != nil {
 			return err
 		}
-	}
-	r := row{shared: len(p.ShareWith) > 0, storedAt: f.StoredAt, id: rec.ID, kind: rec.Kind, tenant: rec.TenantID}
-	for _, at := range placesOf(&p, rec.ID, blocks) {
-		r.roles = at.roles
-		c.want.IndexRows++
-		if err := c.equal(indexKey(at.digest, f.Seq), r.encode()); err != nil {
+		if err := c.save(); err != nil {
 			return err
 		}
-		if c.n.filter.Test(at.digest) == bloom.Absent {
-			return c.n.damaged("the filter denies digest %x of seq %d", at.digest, f.Seq)
-		}
-	}
-	c.tenants++
-	if err := c.equal(tenantKey(tagOf(rec.TenantID), f.StoredAt, f.Seq), nil); err != nil {
-		return err
-	}
-	if len(f.PutID) > 0 {
-		c.want.PutIDs++
-		return c.equal(putIDKey(putKey(f.PutID)), putValue(f.Seq, rec.ID))
 	}
 	return nil
 }
 
-// counts proves that nothing is stored that the log does not give.
-func (c *checker) counts(ctx context.Context) error {
-	var rows, puts, tenants uint64
-	err := c.each(ctx, prefixIndex, func(key, _ []byte) error {
-		_, seq, ok := indexKeyParts(key)
-		if ok && seq <= c.last && !c.n.lost.has(seq) {
-			rows++
-		}
-		return c.within(ok, seq, key)
-	})
-	if err != nil {
-		return err
-	}
-	err = c.each(ctx, prefixTenant, func(key, _ []byte) error {
-		_, _, seq, ok := tenantKeyParts(key)
-		if ok && seq <= c.last && !c.n.lost.has(seq) {
-			tenants++
-		}
-		return c.within(ok, seq, key)
-	})
-	if err != nil {
-		return err
-	}
-	err = c.each(ctx, prefixPut, func(key, value []byte) error {
-		seq, _, ok := parsePutValue(value)
-		if ok && seq <= c.last {
-			puts++
-		}
-		return c.within(ok, seq, key)
-	})
-	if err == nil && (rows != c.want.IndexRows || puts != c.want.PutIDs || tenants != c.tenants) {
-		return c.n.damaged("%d index rows, %d put ids and %d rows under tenants are stored, the log gives %d, %d and %d",
-			rows, puts, tenants, c.want.IndexRows, c.want.PutIDs, c.tenants)
-	}
-	return err
-}
-
-// within refuses a key of the index that has no entry in the log.
-func (c *checker) within(wellFormed bool, seq uint64, key []byte) error {
-	if wellFormed && seq <= c.end {
+func (c *checker) save() error {
+	if c.saved == nil {
 		return nil
 	}
-	return c.n.damaged("index key %x is of seq %d, the log ends at %d", key, seq, c.end)
+	return c.saved()
 }
 
-func (c *checker) equal(key, want []byte) error {
-	got, closer, err := c.snap.Get(key)
+// step does some of the work of the current phase.
+func (c *checker) step(ctx context.Context) error {
+	switch c.pos.Phase {
+	case phaseTables:
+		return c.guarded(func() error { return c.tables(ctx) })
+	case phaseFileTables:
+		return c.fileTables(ctx)
+	case phaseLog:
+		return c.guarded(func() error { return c.log(ctx) })
+	case phaseIndex:
+		return c.guarded(func() error { return c.index(ctx) })
+	case phaseFiles:
+		return c.files(ctx)
+	case phaseRows:
+		return c.fileRows(ctx)
+	}
+	return fault.New(fault.Internal, "CHECK_PHASE", "archive: there is no phase %q in a check", c.pos.Phase)
+}
+
+// guarded runs f while the store can not be closed.
+func (c *checker) guarded(f func() error) error {
+	if err := c.n.enter(); err != nil {
+		return err
+	}
+	defer c.n.leave()
+	return f()
+}
+
+// found notes a finding. Damage to anything but the bytes of a file makes the
+// archive read-only.
+func (c *checker) found(f Finding) {
+	if f.Damage && f.Repair == "" {
+		f.Repair = repairStore
+	}
+	c.pos.Report.add(f)
+	if f.Damage && f.Kind != FindingFile {
+		c.n.health.quarantine(f.What)
+	}
+	if f.Damage {
+		c.n.cfg.Log.Error("the check found damage", "kind", f.Kind, "seq", f.Seq, "path", f.Path, "err", f.What)
+	}
+}
+
+// begin looks at what is small, once, before the log.
+func (c *checker) begin() error {
+	id := c.n.identity
+	log, err := readLineage(c.n.db, c.n.cfg, id.generation, id.lineage.current().PublicKey)
 	switch {
-	case errors.Is(err, pebble.ErrNotFound):
-		return c.n.damaged("key %x is missing from the index", key)
+	case fault.Is(err, fault.Corrupt):
+		c.found(Finding{Kind: FindingGeneration, What: err.Error(), Damage: true})
 	case err != nil:
-		return c.n.readError(err)
+		return err
+	case !reflect.DeepEqual(log, id.lineage):
+		c.found(Finding{Kind: FindingGeneration, What: "the generation rows are not those that the archive was opened with", Damage: true})
 	}
-	same := bytes.Equal(got, want)
-	if err := closer.Close(); err != nil {
-		return fmt.Errorf("archive: check: %w", err)
-	}
-	if !same {
-		return c.n.damaged("the index row of key %x is not what the log gives", key)
+	return c.strangers()
+}
+
+// knownPrefixes are the first bytes of keys, sorted.
+var knownPrefixes = []byte{prefixCommit, prefixGeneration, prefixIndex, prefixPut, prefixLost, prefixMeta, prefixLog, prefixTenant}
+
+// strangers finds keys that are of no kind.
+func (c *checker) strangers() error {
+	from := []byte{0}
+	for _, p := range append(knownPrefixes, 0xff) {
+		it, err := c.n.iterate(from, []byte{p})
+		if err != nil {
+			return err
+		}
+		if it.First() {
+			c.found(Finding{Kind: FindingIndex, What: fmt.Sprintf("key %x is of no kind", it.Key()), Damage: true})
+		}
+		if err := errors.Join(it.Error(), it.Close()); err != nil {
+			c.unreadable(FindingStoreFile, fmt.Sprintf("keys from %x", from), err)
+		}
+		from = []byte{p + 1}
 	}
 	return nil
 }
 
-// each calls f for every key with a first byte. The slices are valid during the
-// call only.
-func (c *checker) each(ctx context.Context, prefix byte, f func(key, value []byte) error) (err error) {
-	lower, upper := prefixBounds(prefix)
-	it, err := c.snap.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
-	if err != nil {
-		return fmt.Errorf("archive: check: %w", err)
+// unreadable notes that a part of the store can not be read.
+func (c *checker) unreadable(kind, what string, err error) {
+	c.found(Finding{Kind: kind, What: fmt.Sprintf("%s can not be read: %v", what, err), Damage: true})
+}
+
+// newPosition returns the beginning of a check of all that is durable now.
+func (n *Node) newPosition() (*position, error) {
+	if err := n.enter(); err != nil {
+		return nil, err
 	}
-	defer func() { err = errors.Join(err, it.Close()) }()
-	for valid := it.First(); valid; valid = it.Next() {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := f(it.Key(), it.Value()); err != nil {
-			return err
-		}
+	defer n.leave()
+	p := &position{Version: positionVersion, Phase: phaseTables, Generation: -1}
+	p.Report.begin(n.cfg.Now())
+	if n.keeper != nil { // the mark first: it never covers what is not durable
+		p.Mark = positionMark{}.of(n.keeper.published.Load().treeHead)
 	}
-	return c.n.readError(it.Error())
+	p.End = n.durable.Load()
+	p.size()
+	p.Peaks = []wire.Digest{}
+	p.edge = new(tlogx.Edge)
+	return p, nil
 }

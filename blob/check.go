@@ -49,7 +49,7 @@ func (s *Store) Check(ctx context.Context) iter.Seq2[Finding, error] {
 				return
 			}
 		}
-		for f, err := range s.unreferenced(ctx) {
+		for f, err := range s.CheckRows(ctx) {
 			if !yield(f, err) || err != nil {
 				return
 			}
@@ -70,7 +70,7 @@ type CheckOptions struct {
 	Done func(sha256 [32]byte, size int64)
 }
 
-// CheckFiles is Check without the search for rows that no file needs.
+// CheckFiles is Check without [Store.CheckRows].
 func (s *Store) CheckFiles(ctx context.Context, o CheckOptions) iter.Seq2[Finding, error] {
 	if o.Done == nil {
 		o.Done = func([32]byte, int64) {}

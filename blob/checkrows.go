@@ -12,12 +12,12 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// unreferenced finds rows that no file needs: nodes and leaves of no tree, and
+// CheckRows finds rows that no file needs: nodes and leaves of no tree, and
 // roots that the row of their file does not know, which are the trace of a loss.
 //
 // All rows of a file come at once. So every row that is seen first belongs to a
 // file that is seen after it, whatever is committed meanwhile.
-func (s *Store) unreferenced(ctx context.Context) iter.Seq2[Finding, error] {
+func (s *Store) CheckRows(ctx context.Context) iter.Seq2[Finding, error] {
 	return func(yield func(Finding, error) bool) {
 		findings, err := s.findUnreferenced(ctx)
 		for _, f := range findings {

@@ -1,0 +1,325 @@
+package archive
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/cockroachdb/pebble/v2"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/verae/archive/internal/tlogx"
+	"github.com/verae/archive/wire"
+)
+
+// logWalk holds log entries, one after the other, against the Merkle tree and the
+// skeleton.
+type logWalk struct {
+	c       *checker
+	commits *pebble.Iterator
+	row     commitRow // that has the leaf which was added last
+	bones   []byte    // the part of the skeleton that has the entries
+	first   uint64    // the number of the first entry in bones
+	bad     uint64    // up to this place the commits were found missing or damaged
+}
+
+// newWalk returns a walk over entries, in order. The caller closes it.
+func (c *checker) newWalk(entries []logEntry) (*logWalk, error) {
+	it, err := c.n.iterate(prefixBounds(prefixCommit))
+	if err != nil {
+		return nil, err
+	}
+	w := &logWalk{c: c, commits: it}
+	if err := w.readBones(entries); err != nil {
+		w.c.found(Finding{Kind: FindingSkeleton, What: err.Error(), Damage: true, Path: c.n.cfg.skeletonPath()})
+	}
+	return w, nil
+}
+
+func (w *logWalk) close() { w.c.n.closeQuietly(w.commits) }
+
+// readBones reads the skeleton of the entries that the mark covers.
+func (w *logWalk) readBones(entries []logEntry) (err error) {
+	n, log := w.c.n, w.c.n.identity.lineage
+	from, to := uint64(0), uint64(0) // numbers of skeleton entries
+	for i := range entries {
+		if seq, ok := logSeq(entries[i].key); ok && seq <= w.c.pos.Mark.Seq {
+			if from == 0 {
+				from = log.records(seq)
+			}
+			to = log.records(seq)
+		}
+	}
+	if from == 0 {
+		return nil
+	}
+	r, err := openSkeleton(n.cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { n.closeQuietly(r.file) }()
+	w.bones, w.first = make([]byte, int(to-from+1)*boneLen), from
+	got, err := r.file.ReadAt(w.bones, skeletonHeader+int64(from-1)*boneLen)
+	w.bones = w.bones[:got]
+	w.c.pos.Report.Bytes += int64(got)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("archive: the skeleton: %w", err)
+	}
+	if got < int(to-from+1)*boneLen {
+		return fmt.Errorf("%w: it ends with entry %d, the mark covers at least %d", errSkeleton, from-1+uint64(got/boneLen), to)
+	}
+	return nil
+}
+
+// follow holds one entry against those before it.
+func (w *logWalk) follow(e *logEntry) {
+	c, p, log := w.c, w.c.pos, w.c.n.identity.lineage
+	for _, f := range e.findings {
+		c.found(f)
+	}
+	if e.seq == 0 {
+		return // not even its key is one
+	}
+	if log.of(e.seq) == 0 {
+		c.found(Finding{Kind: FindingLog, What: fmt.Sprintf("seq %d is in the log, and in no generation", e.seq), Damage: true, Seq: e.seq})
+		p.Seq = e.seq
+		return
+	}
+	if !log.follows(p.Seq, e.seq) {
+		w.gap(e.seq - 1)
+	}
+	p.Report.Records++
+	if e.lost {
+		p.Report.Lost++
+	}
+	known := e.bone.seq != 0
+	if known && e.bone.storedAt <= p.storedAt {
+		c.found(Finding{Kind: FindingRecord, What: fmt.Sprintf("seq %d was stored at %d, the one before it at %d", e.seq, e.bone.storedAt, p.storedAt), Damage: true, Seq: e.seq, Record: e.bone.id})
+	}
+	w.growTo(e.seq)
+	if known {
+		p.storedAt = e.bone.storedAt
+		w.grow(e.seq, &e.leaf, e.bone.id)
+		w.bone(e)
+	} else {
+		w.grow(e.seq, nil, wire.RecordID{})
+	}
+	w.count(e, known)
+	p.Seq = e.seq
+}
+
+// count adds the rows that an entry gives to what the index should have.
+func (w *logWalk) count(e *logEntry, known bool) {
+	p := w.c.pos
+	switch {
+	case e.lost:
+	case !known || len(e.findings) > 0 || e.rows == unknownRows:
+		// Its rows can not be told, so that the sums of its range will differ and
+		// the range is looked at row by row.
+		p.sum(e.seq).Want.add(lanes{1, 1, 1, 1})
+	default:
+		p.sum(e.seq).Want.add(e.sum)
+	}
+	if w.c.referred != nil && !e.file.IsZero() {
+		w.c.referred[e.file] = struct{}{}
+	}
+}
+
+// gap notes that the log has nothing from behind the position to seq.
+func (w *logWalk) gap(seq uint64) {
+	c, log := w.c, w.c.n.identity.lineage
+	for i := range log {
+		first, last := log.kept(i, seq)
+		first, last = max(first, c.pos.Seq+1), min(last, seq)
+		if first > last {
+			continue
+		}
+		f := Finding{Kind: FindingLog, What: fmt.Sprintf("records are missing from the log: seq %d to seq %d", first, last), Damage: true, Seq: first}
+		for _, b := range c.n.readBones(first, last, namedBones) {
+			f.What += fmt.Sprintf(", seq %d is record %s", b.seq, b.id)
+			if b.seq == first {
+				f.Record = b.id
+			}
+		}
+		c.found(f)
+	}
+}
+
+// skip goes on behind records that can not be read.
+func (w *logWalk) skip(seq uint64) {
+	w.growTo(seq + 1)
+	w.c.pos.Seq = seq
+}
+
+// bone compares an entry with the skeleton.
+func (w *logWalk) bone(e *logEntry) {
+	i := int(w.c.n.identity.lineage.records(e.seq)-w.first) * boneLen
+	if e.seq > w.c.pos.Mark.Seq || w.first == 0 || i < 0 || i+boneLen > len(w.bones) {
+		return
+	}
+	got, err := decodeBone(w.bones[i : i+boneLen])
+	if err == nil && got != e.bone {
+		err = fmt.Errorf("%w: it has seq %d, record %s", errSkeleton, got.seq, got.id)
+	}
+	if err != nil {
+		w.c.found(Finding{Kind: FindingSkeleton, What: fmt.Sprintf("the entry of seq %d: %v", e.seq, err), Damage: true, Seq: e.seq, Record: e.bone.id, Path: w.c.n.cfg.skeletonPath()})
+	}
+}
+
+// finish ends the log: nothing may be missing behind its last record.
+func (w *logWalk) finish() {
+	c, p, log := w.c, w.c.pos, w.c.n.identity.lineage
+	if log.records(p.Seq) < log.records(p.End) {
+		w.gap(p.End)
+	}
+	w.growTo(p.End + 1)
+	for seq, id := range c.n.lost.ids {
+		if seq <= p.End && log.of(seq) == 0 {
+			c.found(Finding{Kind: FindingLost, What: fmt.Sprintf("seq %d is on the list of lost records, and in no generation", seq), Damage: true, Seq: seq, Record: id})
+		}
+	}
+	if p.Mark.Size > p.edge.Size() && !p.Blind && p.Generation == len(log)-1 {
+		c.found(Finding{Kind: FindingMark, What: fmt.Sprintf("the mark covers %d leaves, the log has %d", p.Mark.Size, p.edge.Size()), Damage: true})
+	}
+	p.Seq = p.End
+}
+
+// growTo adds all leaves in places before place that no record told of, as the
+// tree has them stored: the genesis of a generation, and what is missing.
+func (w *logWalk) growTo(place uint64) {
+	p, log := w.c.pos, w.c.n.identity.lineage
+	for next := p.Generation + 1; next < len(log) && (next == 0 || place > log[next].base()); next++ {
+		if next > 0 {
+			w.fill(log[next].PrevSize + 1)
+		}
+		w.enter(next)
+	}
+	if p.Generation >= 0 {
+		w.fill(place)
+	}
+}
+
+// fill adds the leaves of the current generation that are stored in the places
+// before end.
+func (w *logWalk) fill(end uint64) {
+	p := w.c.pos
+	base := w.c.n.identity.lineage[p.Generation].base()
+	for at := base + uint64(p.edge.Size()); at < end && !p.Blind; at++ {
+		w.grow(at, nil, wire.RecordID{})
+	}
+}
+
+// enter ends the tree of a generation and begins that of the next.
+func (w *logWalk) enter(i int) {
+	c, p, log := w.c, w.c.pos, w.c.n.identity.lineage
+	if i > 0 && !p.Blind {
+		first, last := log.kept(i-1, log[i].PrevSize)
+		if root := p.edge.Root(); last >= first && [32]byte(log[i].PrevRoot) != root {
+			c.found(Finding{Kind: FindingTree, What: fmt.Sprintf("generation %d ends with root %x, generation %d continues %x", log[i-1].Generation, root, log[i].Generation, log[i].PrevRoot), Damage: true})
+		}
+	}
+	p.Generation, p.edge, p.Blind = i, new(tlogx.Edge), false
+	w.row = commitRow{}
+	if g := log[i]; g.base() < g.FirstSeq {
+		genesis, err := g.genesis()
+		if err != nil {
+			c.found(Finding{Kind: FindingGeneration, What: err.Error(), Damage: true})
+			return
+		}
+		h := tlog.RecordHash(genesis)
+		w.grow(g.base(), &h, wire.RecordID{})
+	}
+}
+
+// grow adds the leaf in a place, and compares what it completes with what is
+// stored. Where nothing tells the leaf, that is what is stored; where both do and
+// differ the tree goes on with the stored one, so that one leaf is one finding.
+func (w *logWalk) grow(place uint64, leaf *tlog.Hash, id wire.RecordID) {
+	c, p := w.c, w.c.pos
+	if p.Blind {
+		return
+	}
+	base := c.n.identity.lineage[p.Generation].base()
+	bad := func(format string, args ...any) {
+		c.found(Finding{Kind: FindingTree, What: fmt.Sprintf(format, args...), Damage: true, Seq: place, Record: id})
+	}
+	if place != base+uint64(p.edge.Size()) {
+		return
+	}
+	stored, begin := w.rowOf(place, base)
+	at := func(index int64) *tlog.Hash {
+		if i := index - begin; stored && i >= 0 && i < int64(len(w.row.hashes)) {
+			return &w.row.hashes[i]
+		}
+		return nil
+	}
+	of := at(tlog.StoredHashIndex(0, p.edge.Size()))
+	switch {
+	case of == nil && leaf == nil:
+		p.Blind = true // no leaf behind this one can be proved
+		return
+	case leaf == nil:
+		leaf = of
+	case of != nil && *of != *leaf:
+		bad("the leaf of seq %d is not that of its record", place)
+		leaf = of
+	}
+	p.edge.Append(*leaf, func(index int64, h tlog.Hash) {
+		if s := at(index); s != nil && *s != h {
+			bad("stored hash %d of the tree, which leaf %d completes, is wrong", index, place)
+		}
+	})
+	p.Report.Leaves++
+	if p.Generation == len(c.n.identity.lineage)-1 && p.edge.Size() == p.Mark.Size && p.edge.Root() != tlog.Hash(p.Mark.Root) {
+		c.found(Finding{Kind: FindingMark, What: fmt.Sprintf("the root over %d leaves is not the one that the mark has signed", p.Mark.Size), Damage: true})
+	}
+}
+
+// rowOf makes row the commit that has the leaf in a place. It returns whether
+// there is one, and the index of its first hash.
+func (w *logWalk) rowOf(place, base uint64) (ok bool, begin int64) {
+	if w.row.first != 0 && place >= w.row.first && place <= w.row.last {
+		return true, tlog.StoredHashCount(int64(w.row.first - base))
+	}
+	if place <= w.bad {
+		return false, 0
+	}
+	bad := func(last uint64, format string, args ...any) {
+		w.bad = max(last, place)
+		w.c.found(Finding{Kind: FindingTree, What: fmt.Sprintf(format, args...), Damage: true, Seq: place})
+	}
+	begun := w.row.first != 0 // the commit before it ended right here
+	w.row = commitRow{}
+	next := uint64(math.MaxUint64)
+	for valid := w.commits.SeekGE(commitKey(place)); valid; valid = w.commits.Next() {
+		last, known := keySeq(prefixCommit, w.commits.Key())
+		if !known {
+			bad(place, "commit key %x", w.commits.Key())
+			continue
+		}
+		row, err := decodeCommit(last, w.commits.Value())
+		if err != nil {
+			bad(last, "%v", err)
+			continue
+		}
+		if next = row.first - 1; next >= place {
+			break
+		}
+		want := tlog.StoredHashCount(int64(row.last-base)+1) - tlog.StoredHashCount(int64(row.first-base))
+		if row.first < base || int64(len(row.hashes)) != want || begun && row.first != place {
+			bad(last, "commit %d has %d hashes from place %d; the tree needs %d there, and its next leaf is in place %d", last, len(row.hashes), row.first, want, place)
+			continue
+		}
+		w.row = row
+		return true, tlog.StoredHashCount(int64(row.first - base))
+	}
+	switch err := w.commits.Error(); {
+	case err != nil:
+		w.bad = place
+		w.c.unreadable(FindingTree, fmt.Sprintf("the commit of the leaf in place %d", place), err)
+	case place > w.bad:
+		bad(next, "no commit has the leaf in place %d", place)
+	}
+	return false, 0
+}
