@@ -78,6 +78,9 @@ func (c *Aggregator) Check() error {
 			return err
 		}
 	}
+	if err := c.checkReserve(); err != nil {
+		return err
+	}
 	switch {
 	case c.PutMinCopies > c.PutCopies:
 		return fault.New(fault.Invalid, "OUT_OF_RANGE", "PUT_MIN_COPIES: %d is more than PUT_COPIES, %d", c.PutMinCopies, c.PutCopies).InField("PUT_MIN_COPIES")

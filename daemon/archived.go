@@ -25,7 +25,6 @@ type Archived struct {
 	PutCopies      int     `env:"PUT_COPIES" default:"2" help:"Copies that the fleet keeps of a record. An archive needs it only for puts that nobody placed."`
 	BloomKeys      uint64  `env:"BLOOM_KEYS" default:"1000000" help:"Keys the filter is first sized for; it grows. About 1.8 bytes each."`
 	BloomErrorRate float64 `env:"BLOOM_ERROR_RATE" default:"0.001" help:"Share of queries for absent keys that the filter lets through to the store: 0.000001 to 0.5."`
-	DiskReserve    uint64  `env:"DISK_RESERVE" default:"2147483648" help:"Free bytes below which files are refused; queries and reads go on."`
 	UploadIdle     int     `name:"upload-idle-s" env:"UPLOAD_IDLE_S" default:"60" help:"Seconds after which an upload whose sender is silent is removed."`
 	WitnessLedgers string  `env:"WITNESS_LEDGERS" help:"Verifier keys (name+hash+base64), separated by commas, of the ledgers whose checkpoints this archive cosigns. Empty: whoever shows one first under a name, for ever."`
 	MaxFile        int64   `name:"max-file-bytes" env:"MAX_FILE_BYTES" default:"17179869184" help:"Largest file, in bytes."`
@@ -39,8 +38,8 @@ func (c *Archived) Check() error {
 	if c.BloomErrorRate < bloom.MinErrorRate || c.BloomErrorRate > bloom.MaxErrorRate {
 		return fault.New(fault.Invalid, "OUT_OF_RANGE", "BLOOM_ERROR_RATE: %g is out of range: %g to %g", c.BloomErrorRate, bloom.MinErrorRate, bloom.MaxErrorRate).InField("BLOOM_ERROR_RATE")
 	}
-	if c.DiskReserve < 1 || c.DiskReserve > 1<<62 {
-		return fault.New(fault.Invalid, "OUT_OF_RANGE", "DISK_RESERVE: %d is out of range: at least 1 byte stays free", c.DiskReserve).InField("DISK_RESERVE")
+	if err := c.checkReserve(); err != nil {
+		return err
 	}
 	for name, v := range map[string]int64{"PUT_COPIES": int64(c.PutCopies), "UPLOAD_IDLE_S": int64(c.UploadIdle), "MAX_FILE_BYTES": c.MaxFile} {
 		if err := positive(name, v); err != nil {
@@ -77,7 +76,7 @@ func InitArchive(c Archived, log *slog.Logger) error {
 
 func (c *Archived) fileConfig(log *slog.Logger, create bool) blob.StoreConfig {
 	return blob.StoreConfig{
-		Dir: filepath.Join(c.DataDir, dirFiles), Create: create, DiskReserve: c.DiskReserve, MaxFileSize: c.MaxFile,
+		Dir: filepath.Join(c.DataDir, dirFiles), Create: create, Owner: c.ArchiveID, DiskReserve: c.DiskReserve, MaxFileSize: c.MaxFile,
 		Log: log, OnFatal: exitOnFatal(log),
 	}
 }
@@ -85,7 +84,7 @@ func (c *Archived) fileConfig(log *slog.Logger, create bool) blob.StoreConfig {
 func (c *Archived) recordConfig(log *slog.Logger, files archive.Files) archive.Config {
 	return archive.Config{
 		Dir: filepath.Join(c.DataDir, dirRecords), ID: wire.ArchiveID(c.ArchiveID), Files: files,
-		Bloom: bloom.Params{Capacity: c.BloomKeys, ErrorRate: c.BloomErrorRate}, Log: log, OnFatal: exitOnFatal(log),
+		Bloom: bloom.Params{Capacity: c.BloomKeys, ErrorRate: c.BloomErrorRate}, DiskReserve: c.DiskReserve, Log: log, OnFatal: exitOnFatal(log),
 	}
 }
 
@@ -109,6 +108,11 @@ func RunArchive(ctx context.Context, c Archived, log *slog.Logger, level *slog.L
 	if err := mustExist(c.DataDir, dirRecords, "archived"); err != nil {
 		return err
 	}
+	return reopening(ctx, log, func() error { return serveArchive(ctx, c, log, level) })
+}
+
+// serveArchive runs an archive with its stores as they open now.
+func serveArchive(ctx context.Context, c Archived, log *slog.Logger, level *slog.LevelVar) error {
 	stack := &serve.Stack{Log: log}
 	tasks, err := starting(ctx, func() ([]serve.Task, error) { return startArchive(ctx, c, log, level, stack) })
 	if err != nil {
@@ -155,6 +159,7 @@ func startArchive(ctx context.Context, c Archived, log *slog.Logger, level *slog
 		return nil, err
 	}
 	health := &serve.Health{}
+	addArchiveChecks(health, node, files)
 	health.Add(serve.Check{Name: "bus", Func: func(context.Context) error { return connected(conn) }})
 	admin, err := c.admin(log, level, stack, health, nil, node.Metrics(), fileMetrics(files), conn.Metrics(), service.Metrics(), witnessMetrics)
 	if err != nil {
@@ -167,7 +172,7 @@ func startArchive(ctx context.Context, c Archived, log *slog.Logger, level *slog
 			}
 		})
 	}}
-	return []serve.Task{admin, sweep, watchBus(ctx, conn)}, nil
+	return []serve.Task{admin, sweep, watchBus(ctx, conn), watchRoom(node, files)}, nil
 }
 
 // sweepInterval is how often idle uploads are looked for.
@@ -186,6 +191,8 @@ func fileMetrics(s *blob.Store) []prometheus.Collector {
 		return prometheus.NewCounterFunc(prometheus.CounterOpts(opts(name, help)), func() float64 { return float64(get(s.Stats())) })
 	}
 	return []prometheus.Collector{
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts(opts("disk_free_bytes", "Free bytes on the disk of the files; 0 if it does not tell.")), func() float64 { return float64(s.Disk().Free) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts(opts("disk_reserve_bytes", "Free bytes below which no more files are stored.")), func() float64 { return float64(s.Disk().Reserve) }),
 		gauge("open_uploads", "Uploads under way.", func(s blob.Stats) int { return s.OpenUploads }),
 		gauge("damaged_files", "Files known to be damaged.", func(s blob.Stats) int { return s.Damaged }),
 		counter("received_bytes_total", "Bytes of uploads, whatever became of them.", func(s blob.Stats) uint64 { return s.BytesReceived }),

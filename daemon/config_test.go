@@ -142,7 +142,8 @@ func TestValuesOutOfRangeAreNamed(t *testing.T) {
 		"archive id set":  {"ARCHIVE_ID", archived(func(*Archived) {}), archived(func(c *Archived) { c.ArchiveID = "" })},
 		"error rate low":  {"BLOOM_ERROR_RATE", archived(func(c *Archived) { c.BloomErrorRate = 1e-6 }), archived(func(c *Archived) { c.BloomErrorRate = 9e-7 })},
 		"error rate high": {"BLOOM_ERROR_RATE", archived(func(c *Archived) { c.BloomErrorRate = 0.5 }), archived(func(c *Archived) { c.BloomErrorRate = 0.51 })},
-		"disk reserve":    {"DISK_RESERVE", archived(func(c *Archived) { c.DiskReserve = 1 }), archived(func(c *Archived) { c.DiskReserve = 0 })},
+		"disk reserve":    {"DISK_RESERVE", archived(func(c *Archived) { c.DiskReserve = 1 << 62 }), archived(func(c *Archived) { c.DiskReserve = 1<<62 + 1 })},
+		"its reserve":     {"DISK_RESERVE", aggregator(func(c *Aggregator) { c.DiskReserve = 0 }), aggregator(func(c *Aggregator) { c.DiskReserve = 1<<62 + 1 })},
 		"upload idle":     {"UPLOAD_IDLE_S", archived(func(c *Archived) { c.UploadIdle = 1 }), archived(func(c *Archived) { c.UploadIdle = 0 })},
 		"wait":            {"WAIT_ARCHIVE_MS", aggregator(func(c *Aggregator) { c.WaitArchive = 1 }), aggregator(func(c *Aggregator) { c.WaitArchive = 0 })},
 		"copies":          {"PUT_MIN_COPIES", aggregator(func(c *Aggregator) { c.PutMinCopies = 2 }), aggregator(func(c *Aggregator) { c.PutMinCopies = 3 })},
@@ -175,7 +176,7 @@ func TestDefaultsAreThoseOfTheirPackages(t *testing.T) {
 	if err := parse(t, &a, []string{"ARCHIVE_ID=archive-a"}); err != nil {
 		t.Fatal(err)
 	}
-	if a.DiskReserve != blob.DefaultDiskReserve || a.MaxFile != blob.DefaultMaxFileSize || a.PutCopies != bus.DefaultCopies || c.PutCopies != bus.DefaultCopies || c.PutMinCopies != bus.DefaultMinCopies {
+	if a.MaxFile != blob.DefaultMaxFileSize || a.PutCopies != bus.DefaultCopies || c.PutCopies != bus.DefaultCopies || c.PutMinCopies != bus.DefaultMinCopies {
 		t.Errorf("%+v %+v", a, c)
 	}
 }
@@ -265,17 +266,17 @@ func TestUnsafeStartsAreRefused(t *testing.T) {
 	if code, text := main("init", data, "--archive-id=archive-a"); code != 0 {
 		t.Fatalf("init: %d %s", code, text)
 	}
-	if code, text := main("init", data, "--archive-id=archive-a"); code == 0 || !strings.Contains(text, "there already") {
+	if code, text := main("init", data, "--archive-id=archive-a"); code != 78 || !strings.Contains(text, "there already") {
 		t.Errorf("init again: %d %s", code, text)
 	}
-	if code, text := main(data, "--archive-id=archive-b", "--nats-url=nats://127.0.0.1:1"); code == 0 || !strings.Contains(text, "archive-a") {
+	if code, text := main(data, "--archive-id=archive-b", "--nats-url=nats://127.0.0.1:1"); code != 78 || !strings.Contains(text, "archive-a") {
 		t.Errorf("with another id: %d %s", code, text)
 	}
 	if code, text := main(data, "--archive-id=archive-a"); code != 2 || !strings.Contains(text, "NATS_URL") {
 		t.Errorf("without NATS_URL: %d %s", code, text)
 	}
 	out.Reset()
-	if code := AggregatorProgram.Main([]string{data}, &out, &out); code != 3 || !strings.Contains(out.String(), "aggregator init") {
+	if code := AggregatorProgram.Main([]string{data}, &out, &out); code != 78 || !strings.Contains(out.String(), "of archived, not of aggregator") {
 		t.Errorf("an archive's directory as aggregator's: %d %s", code, out.String())
 	}
 }

@@ -45,19 +45,6 @@ func create(dir string, build func(dir string) error) (err error) {
 	return syncDir(parent)
 }
 
-// mustExist refuses a data directory without the part that every one of the
-// program's has.
-func mustExist(dir, part, program string) error {
-	there, err := exists(filepath.Join(dir, part))
-	if err != nil {
-		return fault.New(fault.Invalid, "OUT_OF_RANGE", "DATA_DIR: %w", err).InField("DATA_DIR")
-	}
-	if !there {
-		err = fault.New(fault.NotFound, "MISSING", "DATA_DIR: %s is no data directory of %s (%s init makes a new one; is a volume not mounted?)", dir, program, program).InField("DATA_DIR")
-	}
-	return err
-}
-
 // syncDir makes the entries of a directory durable.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)

@@ -38,6 +38,7 @@ type aggregator struct {
 	cosigning *ledger.Cosigning
 	gatherer  *receipts.Gatherer
 	engine    *jobs.Engine
+	disks     disks
 	edge      *edge.Server
 	keys      *edge.Keyring
 	health    serve.Health
@@ -136,6 +137,7 @@ func loopback(addr string) bool {
 }
 
 func (a *aggregator) startStores() (err error) {
+	a.disks = watchDisks(a.DiskReserve, a.log, a.path(dirJobs), a.path(dirLedger))
 	if a.ledger, err = ledger.Open(a.ledgerConfig(a.log)); err != nil {
 		return err
 	}
@@ -164,7 +166,7 @@ func (a *aggregator) startEngine() (err error) {
 		Dir: a.path(dirJobs), Ledger: a.ledger, Archives: archives{a.client, a.roster}, Gatherer: a.gatherer, Vault: a.vault, Announce: a.conn,
 		PutCopies: a.PutCopies, PutMinCopies: a.PutMinCopies, PutWait: time.Duration(a.PutWait) * time.Millisecond,
 		ResubmitWindow: a.window(), IdempotencyTTL: a.IdempotencyTTL, UploadIdle: time.Duration(a.UploadIdle) * time.Second,
-		Log: a.log, OnFatal: exitOnFatal(a.log),
+		Room: a.disks.full, Log: a.log, OnFatal: exitOnFatal(a.log),
 	})
 	if err != nil {
 		return err
@@ -246,6 +248,7 @@ func (a *aggregator) addChecks() {
 	a.health.Add(serve.Check{Name: "jobs", Func: func(context.Context) error { return a.engine.Ready() }})
 	a.health.Add(serve.Check{Name: "keys", Func: a.keys.Ready})
 	a.health.Add(serve.Check{Name: "bus", Func: func(context.Context) error { return connected(a.conn) }})
+	a.health.Add(serve.Check{Name: "disk", Degraded: true, Func: func(context.Context) error { return a.disks.full() }})
 	a.health.Add(serve.Check{Name: "archives", Degraded: true, Func: func(context.Context) error {
 		if n := a.roster.Reachable(); n < a.PutCopies {
 			return fault.New(fault.Transient, "NO_ARCHIVE", "%d archives take records now, %d copies are wanted", n, a.PutCopies)
@@ -272,7 +275,7 @@ func (m members) Archives() []edge.ArchiveInfo {
 
 func (a *aggregator) startAdmin() error {
 	task, err := a.admin(a.log, a.level, a.stack, &a.health, a.backupOrders(),
-		a.conn.Metrics(), a.roster.Metrics(), a.client.Metrics(), a.ledger.Metrics(), a.cosigning.Metrics(), a.vault.Metrics(), a.gatherer.Metrics(), a.engine.Metrics(), a.edge.Metrics())
+		a.conn.Metrics(), a.roster.Metrics(), a.client.Metrics(), a.ledger.Metrics(), a.cosigning.Metrics(), a.vault.Metrics(), a.gatherer.Metrics(), a.engine.Metrics(), a.edge.Metrics(), a.disks.metrics())
 	a.tasks = append(a.tasks, task)
 	return err
 }

@@ -69,15 +69,18 @@ func ExitCode(err error) int {
 
 // ServerExitCode is ExitCode for a program that keeps a store: what is stored
 // and not what was written is ExitDamaged, a directory of another identity, or
-// in use, is ExitMisplaced.
+// in use, is ExitMisplaced, a disk without room to open a store is
+// ExitStoreFailed.
 func ServerExitCode(err error) int {
 	if _, chosen := errors.AsType[*ExitError](err); err == nil || chosen {
 		return ExitCode(err)
 	}
-	switch fault.KindOf(err) {
-	case fault.Corrupt:
+	switch kind := fault.KindOf(err); {
+	case kind == fault.Transient && fault.CodeOf(err) == "DISK_FULL":
+		return ExitStoreFailed
+	case kind == fault.Corrupt:
 		return ExitDamaged
-	case fault.Conflict:
+	case kind == fault.Conflict:
 		return ExitMisplaced
 	}
 	return ExitCode(err)

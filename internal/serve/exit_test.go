@@ -25,6 +25,7 @@ func TestExitCodeFollowsTheFaultKind(t *testing.T) {
 		{fault.New(fault.NotFound, "", "bad"), 3, 3},
 		{fmt.Errorf("x: %w", &serve.ExitError{Code: serve.ExitPending}), 4, 4},
 		{fault.New(fault.Transient, "", "bad"), 5, 5},
+		{fault.New(fault.Transient, "DISK_FULL", "bad"), 5, 70},
 		{fmt.Errorf("x: %w", fault.New(fault.Denied, "", "bad")), 6, 6},
 		{&serve.ExitError{Code: 1, Err: fault.New(fault.Denied, "", "bad")}, 1, 1},
 		{&serve.ExitError{Code: 1, Err: fault.New(fault.Corrupt, "", "bad")}, 1, 1},

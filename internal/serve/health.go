@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/verae/archive/internal/fault"
 )
 
 // CheckTimeout is how long one health check may take before it counts as
@@ -51,6 +53,7 @@ type Status struct {
 	Name     string `json:"name"`
 	OK       bool   `json:"ok"`
 	Degraded bool   `json:"degraded,omitzero"` // failed, but the program still serves
+	Code     string `json:"code,omitzero"`     // of the failure, such as DISK_FULL
 	Error    string `json:"error,omitzero"`
 }
 
@@ -94,7 +97,7 @@ func run(ctx context.Context, c Check) Status {
 	if err == nil {
 		return Status{Name: c.Name, OK: true}
 	}
-	return Status{Name: c.Name, Degraded: c.Degraded, Error: err.Error()}
+	return Status{Name: c.Name, Degraded: c.Degraded, Code: fault.CodeOf(err), Error: err.Error()}
 }
 
 // Livez answers 200 as long as the process can answer at all. It deliberately
@@ -122,7 +125,7 @@ func (h *Health) readyz(w http.ResponseWriter, r *http.Request, texts bool) {
 	}
 	if !texts {
 		for i := range list {
-			list[i].Error = ""
+			list[i].Code, list[i].Error = "", ""
 		}
 	}
 	writeJSON(w, code, struct {
