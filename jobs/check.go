@@ -50,6 +50,8 @@ func (c *checker) run(ctx context.Context) error {
 		{rowEvent, refLen + numberLen, c.event},
 		{rowUnannounced, refLen + numberLen, c.unannounced},
 		{rowExpiry, 0, c.expiry},
+		{rowAccount, 0, c.decodes},
+		{rowLost, 0, c.decodes},
 		{rowSteering, 16 + 2*digestLen, c.steering},
 		{rowControl, refLen, c.control},
 		{rowSpread, 0, func([]byte, []byte) error { return nil }},
@@ -76,7 +78,7 @@ func (c *checker) run(ctx context.Context) error {
 
 // nothingElse finds rows of no known kind.
 func (c *checker) nothingElse() error {
-	known := []byte{rowMeta, rowReservation, rowJob, rowSubmission, rowByDigest, rowFingerprint, rowIdempotency, rowOutbox, rowPending, rowEvent, rowUnannounced, rowExpiry, rowSteering, rowControl, rowSpread}
+	known := []byte{rowAccount, rowLost, rowMeta, rowReservation, rowJob, rowSubmission, rowByDigest, rowFingerprint, rowIdempotency, rowOutbox, rowPending, rowEvent, rowUnannounced, rowExpiry, rowSteering, rowControl, rowSpread}
 	for prefix := range 256 {
 		if bytes.IndexByte(known, byte(prefix)) >= 0 {
 			continue
@@ -158,7 +160,7 @@ func (c *checker) submission(ctx context.Context, key, row []byte) error {
 			return err
 		}
 	}
-	if !s.Copied && s.Status != wire.StatusFailed {
+	if !s.Copied && !s.Reopened && s.Status != wire.StatusFailed {
 		for n := range s.Parts {
 			if err := c.there(rowKey(rowOutbox, id, ordinal(n)), "the record lacks copies", key); err != nil {
 				return err

@@ -61,6 +61,9 @@ func (e *Engine) want(s *submission) int {
 // lacks is how many further copies p, a part of s, shall have. A control record
 // shall be on every enrolled archive, and a copy on one that left counts for none.
 func (e *Engine) lacks(s *submission, p *part) int {
+	if p.Lost != "" {
+		return 0
+	}
 	if s.Control == "" {
 		return e.target() - len(p.Acks)
 	}
@@ -188,6 +191,7 @@ func (e *Engine) place(ctx context.Context, s *submission, want int) error {
 		return err
 	}
 	err = e.putAll(ctx, s, puts, want)
+	err = cmpErr(err, e.pullAll(ctx, s, puts))
 	if s.copies() >= want {
 		return nil
 	}

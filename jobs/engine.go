@@ -70,6 +70,7 @@ type Config struct {
 	Gatherer Gatherer
 	Vault    Vault
 	Announce Announcer
+	Copies   Copies // nil: lost records are not accounted for, and copies are made from the outbox only
 
 	PutCopies    int // copies of every record; 0 means 2
 	PutMinCopies int // acknowledgements before a submission counts as stored; 0 means 1
@@ -193,6 +194,9 @@ func openWith(c Config, step func(string) error) (*Engine, error) {
 	e.wg.Go(e.sweep)
 	e.wg.Go(e.waker)
 	e.wg.Go(e.healer)
+	if c.Copies != nil {
+		e.wg.Go(e.accountant)
+	}
 	return e, nil
 }
 
@@ -254,6 +258,9 @@ func (e *Engine) resume() error {
 		err = e.findSteered()
 	}
 	if err != nil {
+		return err
+	}
+	if err := e.countLost(); err != nil {
 		return err
 	}
 	e.announceAgain()

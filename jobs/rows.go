@@ -28,6 +28,8 @@ const (
 	rowEvent       = 'e'
 	rowUnannounced = 'n'
 	rowExpiry      = 'x'
+	rowAccount     = 'w'
+	rowLost        = 'l'
 	rowSteering    = 'r'
 	rowControl     = 'c'
 	rowSpread      = 'a'

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -35,6 +36,7 @@ type submission struct {
 	UploadsDone bool `json:"uploadsDone,omitzero"` // every file rests on an archive; no record was put before
 	Stored      bool `json:"stored,omitzero"`      // every part has PUT_MIN_COPIES acknowledgements
 	Copied      bool `json:"copied,omitzero"`      // every part has its full number of copies; the outbox is empty
+	Reopened    bool `json:"reopened,omitzero"`    // copies were lost since: what is not in the outbox is pulled from another archive
 
 	Sealed        bool       `json:"sealed,omitzero"`
 	SealJobID     wire.JobID `json:"sealJobId,omitzero"`
@@ -82,6 +84,7 @@ type part struct {
 	RecordID wire.RecordID    `json:"recordId"`
 	File     int              `json:"file,omitzero"` // 1 + index into Files; 0: not a file
 	Acks     []wire.ArchiveID `json:"acks,omitempty"`
+	Lost     wire.ArchiveID   `json:"lost,omitzero"` // it was lost with this archive and no other has it; empty: not lost
 }
 
 func (s *submission) ref() ref { return ref{s.Tenant, s.ID} }
@@ -95,13 +98,20 @@ func (s *submission) idle() bool {
 	return s.ended() && (s.Copied || s.Status == wire.StatusFailed)
 }
 
-// copies is the smallest number of acknowledgements any part has.
+// copies is the smallest number of acknowledgements any part has that is not lost
+// for good: of that nobody can make a copy.
 func (s *submission) copies() int {
-	least := -1
+	least, lost := -1, false
 	for i := range s.Parts {
+		if lost = s.Parts[i].Lost != ""; lost {
+			continue
+		}
 		if n := len(s.Parts[i].Acks); least < 0 || n < least {
 			least = n
 		}
+	}
+	if least < 0 && lost {
+		return math.MaxInt // none is wanting
 	}
 	return max(least, 0)
 }
