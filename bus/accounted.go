@@ -53,13 +53,29 @@ func (r *Roster) Accounted(id wire.ArchiveID, at wire.Time, boot string, whole b
 	return true
 }
 
-// Retired returns the ids of the archives that were retired, sorted.
-func (r *Roster) Retired() []wire.ArchiveID {
+// Alone reports whether an archive can be asked now, and nobody else answers in
+// its name: its process was heard lately, and no other under its id.
+func (r *Roster) Alone(id wire.ArchiveID) bool {
+	now := r.now()
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	ids := []wire.ArchiveID{}
+	m := r.members[id]
+	return m != nil && m.fresh(now) && !m.quarantined(now)
+}
+
+// Former is an archive that was retired.
+type Former struct {
+	ID      wire.ArchiveID
+	Version uint64 // of the roster that no longer had it
+}
+
+// Retired returns the archives that were retired, sorted by id.
+func (r *Roster) Retired() []Former {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	list := []Former{}
 	for _, e := range r.file.Retired {
-		ids = append(ids, e.ID)
+		list = append(list, Former{e.ID, e.Retired})
 	}
-	return ids
+	return list
 }

@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -12,7 +13,7 @@ import (
 // Has reports which records an archive can read now, in the order of ids; at most
 // wire.MaxSyncIDs.
 func (a *Archives) Has(ctx context.Context, id wire.ArchiveID, ids []wire.RecordID) ([]bool, error) {
-	have, err := demand[wire.SyncHave](ctx, a, id, wire.SubjectSyncPrefix, wire.OpHas, wire.SyncHas{IDs: ids})
+	have, err := demand[wire.SyncHave](ctx, a, id, wire.SubjectSyncPrefix, wire.OpHas, wire.SyncHas{IDs: ids}, a.cfg.RequestTimeout)
 	if err == nil && len(have.Have) != len(ids) {
 		err = fault.New(fault.Internal, CodeBadAck, "archive %s: told of %d records, asked about %d", id, len(have.Have), len(ids))
 	}
@@ -24,7 +25,7 @@ func (a *Archives) Has(ctx context.Context, id wire.ArchiveID, ids []wire.Record
 // says that the record rests there.
 func (a *Archives) Pull(ctx context.Context, to wire.ArchiveID, ids []wire.RecordID, from []wire.ArchiveID) ([]error, error) {
 	from = from[:min(len(from), wire.MaxPullSources)]
-	pulled, err := demand[wire.CtlPulled](ctx, a, to, wire.SubjectCtlPrefix, wire.OpPull, wire.CtlPull{IDs: ids, From: from})
+	pulled, err := demand[wire.CtlPulled](ctx, a, to, wire.SubjectCtlPrefix, wire.OpPull, wire.CtlPull{IDs: ids, From: from}, a.cfg.CommitTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -44,14 +45,14 @@ func (a *Archives) Pull(ctx context.Context, to wire.ArchiveID, ids []wire.Recor
 }
 
 // demand asks an archive on its sync or ctl subject.
-func demand[T any](ctx context.Context, a *Archives, id wire.ArchiveID, subject, op string, question any) (answer T, err error) {
+func demand[T any](ctx context.Context, a *Archives, id wire.ArchiveID, subject, op string, question any, timeout time.Duration) (answer T, err error) {
 	data, err := wire.Encode(question)
 	if err != nil {
 		return answer, err
 	}
 	msg := &nats.Msg{Subject: subject + string(id), Data: data, Header: nats.Header{}}
 	msg.Header.Set(wire.HeaderOp, op)
-	reply, err := a.request(ctx, id, msg, a.cfg.RequestTimeout)
+	reply, err := a.request(ctx, id, msg, timeout)
 	if err != nil {
 		return answer, err
 	}

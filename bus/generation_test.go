@@ -139,7 +139,7 @@ func TestRetiredArchiveStaysAway(t *testing.T) {
 		}
 		b.open()
 	}
-	if got := b.Retired(); len(got) != 1 || got[0] != "archive-a" {
+	if got := b.Retired(); len(got) != 1 || got[0] != (Former{"archive-a", 3}) {
 		t.Errorf("retired: %v", got)
 	}
 	wantFault(t, b.Retire("archive-a"), fault.NotFound, CodeArchiveUnknown)
