@@ -163,7 +163,7 @@ func (n *Node) store(it *pebble.Iterator, fresh []*pending) error {
 	if err := n.admit(fresh); err != nil {
 		return err
 	}
-	if err := n.keeper.overdue(); err != nil {
+	if err := errors.Join(n.keeper.overdue(), n.inGrace()); err != nil {
 		return err
 	}
 	batch := n.db.NewBatch()

@@ -45,6 +45,9 @@ type Config struct {
 	// makes of it. Below it the store still writes what it needs to put in order
 	// what was acknowledged, see pebblex.RoomOf.
 	DiskReserve uint64
+	// Lease is how long a restored archive takes no records after its first start,
+	// see Restore; 0 means DefaultLease, less than 0 that it is not served now.
+	Lease time.Duration
 	// Log receives state changes and failures; nil discards them.
 	Log *slog.Logger
 	// Now is the clock, of which only the time of storing is taken; nil means
@@ -92,6 +95,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.markEvery == 0 {
 		c.markEvery = markEvery
+	}
+	if c.Lease == 0 {
+		c.Lease = DefaultLease
 	}
 	return c, nil
 }

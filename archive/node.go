@@ -38,6 +38,7 @@ type Node struct {
 	health    *health
 	metrics   *metrics
 	disk      *pebblex.Space
+	grace     func() error // nil if none is observed; see beginGrace
 
 	// durable is the highest sequence number whose record is on disk. Readers
 	// skip what is above it: Pebble shows records before they are.
@@ -134,6 +135,11 @@ func (n *Node) start() error {
 	n.stop = stop
 	last := n.tail.seq // tail is the committer's from here on
 	n.background.Go(func() { n.load(ctx, rows, last) })
+	if err := n.beginGrace(ctx); err != nil {
+		stop()
+		n.background.Wait()
+		return err
+	}
 	n.keep(known, missing)
 	n.committer = pebblex.NewCommitter(pebblex.CommitterConfig[*pending]{
 		Queue: maxQueued, MaxItems: maxBatchRecords, MaxBytes: maxBatchBytes,
