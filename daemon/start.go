@@ -221,7 +221,7 @@ func (a *aggregator) startHTTP() (err error) {
 	}
 	a.addChecks()
 	a.edge, err = edge.New(edge.Config{
-		Jobs: a.engine, Contents: a.engine, Files: a.client, Uploader: a.client, Keys: a.keys, Roster: members{a.roster},
+		Jobs: a.engine, Contents: a.engine, Controls: a.engine, Files: a.client, Uploader: a.client, Keys: a.keys, Roster: members{a.roster},
 		Health:  &a.health,
 		Body:    a.limits(),
 		Limits:  a.edgeLimits(),

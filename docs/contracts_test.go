@@ -137,7 +137,7 @@ func literal(e ast.Expr) (string, bool) {
 
 var (
 	routePath = regexp.MustCompile(`\{path: "([^"]+)"`)
-	routeRow  = regexp.MustCompile("(?m)^\\| `(?:GET|POST|HEAD)[^`]* (/[^`?]*)`")
+	routeRow  = regexp.MustCompile("(?m)^\\| `(?:GET|POST|DELETE)[^`]* (/[^`?]*)`")
 )
 
 // The table of routes has every route of the edge, and no other.

@@ -51,6 +51,8 @@ var statusOfCode = map[fault.Kind]map[string]int{
 		splitter.CodeFileIsURL:            http.StatusUnprocessableEntity,
 		"IDEMPOTENCY_KEY_REUSED":          http.StatusUnprocessableEntity, // package jobs
 		"UNSUPPORTED":                     http.StatusUnprocessableEntity, // package jobs
+		"RETENTION_PAST":                  http.StatusUnprocessableEntity, // package jobs
+		"RETENTION_TOO_LONG":              http.StatusUnprocessableEntity, // package jobs
 		splitter.CodeTooLarge:             http.StatusRequestEntityTooLarge,
 		splitter.CodeUnsupportedMediaType: http.StatusUnsupportedMediaType,
 		splitter.CodeUnsupportedEncoding:  http.StatusUnsupportedMediaType,

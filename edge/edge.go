@@ -98,11 +98,12 @@ type ArchiveInfo struct {
 	LastHelloAt wire.Time      `json:"lastHelloAt,omitzero"`
 }
 
-// Config says what a Server works with. Jobs, Contents, Files, Uploader, Keys
-// and Roster are required.
+// Config says what a Server works with. Jobs, Contents, Controls, Files,
+// Uploader, Keys and Roster are required.
 type Config struct {
 	Jobs     Jobs
 	Contents Contents
+	Controls Controls
 	Files    Files
 	Uploader splitter.Uploader
 	Keys     Keys
@@ -133,8 +134,8 @@ func New(c Config) (*Server, error) {
 	c.WaitJob = cmp.Or(c.WaitJob, 25*time.Second)
 	c.Health = cmp.Or(c.Health, new(serve.Health))
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
-	if c.Jobs == nil || c.Contents == nil || c.Files == nil || c.Uploader == nil || c.Keys == nil || c.Roster == nil {
-		return nil, errors.New("edge: config: Jobs, Contents, Files, Uploader, Keys and Roster are all required")
+	if c.Jobs == nil || c.Contents == nil || c.Controls == nil || c.Files == nil || c.Uploader == nil || c.Keys == nil || c.Roster == nil {
+		return nil, errors.New("edge: config: Jobs, Contents, Controls, Files, Uploader, Keys and Roster are all required")
 	}
 	if c.WaitJob < 0 {
 		return nil, fault.New(fault.Invalid, "BAD_LIMIT", "edge: WAIT_JOB_MS is below 0").InField("WAIT_JOB_MS")

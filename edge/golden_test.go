@@ -91,6 +91,14 @@ func TestGoldenExchanges(t *testing.T) {
 		{"digest-mismatch", "POST", "/zapier/v1/timestamp", `{"sha256":"` + strings.Repeat("0", 63) + `1","data":"hello"}`, sendJSON, nil},
 		{"media-type", "POST", "/zapier/v1/timestamp", `sha256=1`, append(slices.Clone(auth), "Content-Type", "application/x-www-form-urlencoded"), nil},
 		{"no-archive", "POST", "/zapier/v1/timestamp", `{"data":"hello"}`, sendJSON, fault.New(fault.Transient, "NO_ARCHIVE", "files: 0 of 1 copies could be stored; send it again")},
+		{"retain", "POST", "/zapier/v1/retentions", `{"sha256":"` + sha256OfHello + `","retainUntil":"2036-11-30T01:00:00+01:00"}`, sendJSON, nil},
+		{"retain-shorter", "POST", "/zapier/v1/retentions", `{"sha256":"` + sha256OfHello + `","retainUntil":"2035-01-01T00:00:00Z"}`, sendJSON, nil},
+		{"hold", "POST", "/zapier/v1/holds", `{"sha256":"` + sha256OfHello + `","name":"case 17","reason":"Smith v. Acme"}`, sendJSON, nil},
+		{"retentions", "GET", "/zapier/v1/retentions/" + sha256OfHello, "", auth, nil},
+		{"record-retention", "GET", "/zapier/v1/records/01" + strings.Repeat("0", 62) + "/retention", "", auth, nil},
+		{"release", "DELETE", "/zapier/v1/holds/" + sha256OfHello + "?name=case+17", "", auth, nil},
+		{"release-no-hold", "DELETE", "/zapier/v1/holds/" + sha256OfHello + "?name=case+18", "", auth, nil},
+		{"delete-record", "DELETE", "/zapier/v1/records/01" + strings.Repeat("0", 62), "", auth, nil},
 		{"internal", "POST", "/zapier/v1/timestamp", `{"data":"hello"}`, sendJSON, fault.New(fault.Internal, "", "the disk is on fire")},
 	} {
 		t.Run(c.name, func(t *testing.T) {

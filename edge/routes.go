@@ -25,6 +25,7 @@ type route struct {
 	open    bool  // no key is asked for
 	scope   Scope // of the key; "" means any key
 	body    bool  // the handler reads a body
+	kept    bool  // of something that is stored, and never erased
 	handle  func(*exchange) error
 }
 
@@ -38,14 +39,19 @@ func (s *Server) routes() []route {
 	return []route{
 		{path: "/zapier/v1/timestamp", methods: post, scope: ScopeStamp, body: true, handle: s.postTimestamp},
 		{path: "/zapier/v1/timestamp/wait", methods: post, scope: ScopeStamp, body: true, handle: s.postTimestampWait},
-		{path: "/zapier/v1/timestamp/{jobId}", methods: get, scope: ScopeRead, handle: s.getJob},
+		{path: "/zapier/v1/timestamp/{jobId}", methods: get, scope: ScopeRead, kept: true, handle: s.getJob},
 		{path: "/zapier/v1/timestamp/{jobId}/wait", methods: []string{http.MethodGet}, scope: ScopeRead, handle: s.getJobWait},
-		{path: "/zapier/v1/receipts/{sha256}", methods: get, scope: ScopeRead, handle: s.getReceipts},
-		{path: "/zapier/v1/records/{id}", methods: get, scope: ScopeRead, handle: s.getRecord},
-		{path: "/zapier/v1/files/{id}", methods: get, scope: ScopeFiles, handle: s.getFile},
+		{path: "/zapier/v1/receipts/{sha256}", methods: get, scope: ScopeRead, kept: true, handle: s.getReceipts},
+		{path: "/zapier/v1/records/{id}", methods: get, scope: ScopeRead, kept: true, handle: s.getRecord},
+		{path: "/zapier/v1/records/{id}/retention", methods: get, scope: ScopeRead, kept: true, handle: s.getRecordRetention},
+		{path: "/zapier/v1/files/{id}", methods: get, scope: ScopeFiles, kept: true, handle: s.getFile},
+		{path: "/zapier/v1/retentions", methods: post, scope: ScopeStamp, body: true, handle: s.postRetention},
+		{path: "/zapier/v1/retentions/{sha256}", methods: get, scope: ScopeRead, kept: true, handle: s.getRetentions},
+		{path: "/zapier/v1/holds", methods: post, scope: ScopeStamp, body: true, handle: s.postHold},
+		{path: "/zapier/v1/holds/{sha256}", methods: []string{http.MethodDelete}, scope: ScopeAdmin, handle: s.deleteHold},
 		{path: "/zapier/v1/me", methods: get, handle: s.getMe},
 		{path: "/zapier/v1/archives", methods: get, scope: ScopeAdmin, handle: s.getArchives},
-		{path: "/ipfs/{cid}", methods: get, scope: ScopeFiles, handle: s.getIPFS},
+		{path: "/ipfs/{cid}", methods: get, scope: ScopeFiles, kept: true, handle: s.getIPFS},
 		{path: "/livez", methods: get, open: true, handle: s.getLive},
 		{path: "/readyz", methods: get, open: true, handle: s.getReady},
 	}
@@ -112,7 +118,7 @@ func (s *Server) begin(w http.ResponseWriter, r *http.Request) *exchange {
 func (s *Server) run(x *exchange, rt *route) error {
 	if !slices.Contains(rt.methods, x.r.Method) {
 		x.Header().Set("Allow", strings.Join(rt.methods, ", "))
-		return fault.New(fault.Invalid, codeMethodNotAllowed, "this path takes %s", strings.Join(rt.methods, " and "))
+		return wrongMethod(x.r.Method, rt)
 	}
 	if !rt.open {
 		leave, err := s.admit(x, rt.scope)
@@ -127,6 +133,15 @@ func (s *Server) run(x *exchange, rt *route) error {
 		}
 	}
 	return rt.handle(x)
+}
+
+// wrongMethod refuses a method. Who wants to delete learns that nobody can.
+func wrongMethod(method string, rt *route) error {
+	never := ""
+	if method == http.MethodDelete && rt.kept {
+		never = "; what is stored is never erased, by anybody, retained or not"
+	}
+	return fault.New(fault.Invalid, codeMethodNotAllowed, "this path takes %s%s", strings.Join(rt.methods, " and "), never)
 }
 
 // admit checks the key of a request, what it may do, and what it has under way.

@@ -66,7 +66,12 @@ func TestRoutesOfTheContract(t *testing.T) {
 		"GET /zapier/v1/timestamp/{jobId}/wait read",
 		"GET|HEAD /zapier/v1/receipts/{sha256} read",
 		"GET|HEAD /zapier/v1/records/{id} read",
+		"GET|HEAD /zapier/v1/records/{id}/retention read",
 		"GET|HEAD /zapier/v1/files/{id} files",
+		"POST /zapier/v1/retentions stamp",
+		"GET|HEAD /zapier/v1/retentions/{sha256} read",
+		"POST /zapier/v1/holds stamp",
+		"DELETE /zapier/v1/holds/{sha256} admin",
 		"GET|HEAD /zapier/v1/me ",
 		"GET|HEAD /zapier/v1/archives admin",
 		"GET|HEAD /ipfs/{cid} files",
@@ -91,8 +96,12 @@ func TestWrongMethodIs405WithAllow(t *testing.T) {
 				t.Errorf("%s %s: status %d, Allow %q", method, rt.path, a.StatusCode, a.Header.Get("Allow"))
 			}
 			if method != "HEAD" {
-				if p := a.problem(t); p.Code != codeMethodNotAllowed {
+				p := a.problem(t)
+				if p.Code != codeMethodNotAllowed {
 					t.Errorf("%s %s: %s", method, rt.path, p.Code)
+				}
+				if never := method == "DELETE" && rt.kept; never != strings.Contains(p.Detail, "never erased") {
+					t.Errorf("%s %s: %s", method, rt.path, p.Detail)
 				}
 			}
 		}

@@ -36,10 +36,11 @@ type world struct {
 	client   *http.Client
 	keyFile  string
 
-	jobs    *fakeJobs
-	uploads *fakeUploads
-	store   *fakeStore
-	log     *logBuffer
+	jobs     *fakeJobs
+	uploads  *fakeUploads
+	store    *fakeStore
+	controls *fakeControls
+	log      *logBuffer
 }
 
 // Tenants of the worlds.
@@ -53,7 +54,7 @@ func newWorld(t *testing.T, change ...func(*Config)) *world {
 	t.Helper()
 	w := &world{
 		t: t, keyFile: filepath.Join(t.TempDir(), "keys.json"), log: &logBuffer{},
-		uploads: &fakeUploads{t: t}, store: &fakeStore{t: t},
+		uploads: &fakeUploads{t: t}, store: &fakeStore{t: t}, controls: &fakeControls{},
 	}
 	w.jobs = &fakeJobs{t: t, uploads: w.uploads, ends: map[wire.SubmissionID]chan struct{}{}, seen: map[wire.SubmissionID]bool{}}
 	if err := os.WriteFile(w.keyFile, []byte("[]"), 0o600); err != nil {
@@ -64,7 +65,7 @@ func newWorld(t *testing.T, change ...func(*Config)) *world {
 		t.Fatal(err)
 	}
 	c := Config{
-		Jobs: w.jobs, Contents: w.store, Files: w.store, Uploader: w.uploads, Keys: keys, Roster: fakeRoster{},
+		Jobs: w.jobs, Contents: w.store, Controls: w.controls, Files: w.store, Uploader: w.uploads, Keys: keys, Roster: fakeRoster{},
 	}
 	if c.Log, _, err = serve.NewLogger(w.log, func(string) string { return "" }); err != nil {
 		t.Fatal(err)
