@@ -94,7 +94,7 @@ func openError(err error) error {
 			"archive: there is no archive here (is the volume mounted? a new one is made by init): %w", err)
 	case errors.Is(err, pebblex.ErrInUse):
 		return fault.New(fault.Conflict, "IN_USE", "archive: %w", err)
-	case fault.KindOf(err) != fault.Internal || pebblex.RefusedBySystem(err):
+	case !fault.Is(err, fault.Internal) && !fault.Is(err, fault.Corrupt) || pebblex.RefusedBySystem(err):
 		return err
 	}
 	return fault.New(fault.Corrupt, "CORRUPT", "archive: %w; %s", err, howToRepair)
