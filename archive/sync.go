@@ -169,13 +169,15 @@ func (n *Node) readable(seq uint64) (rec wire.Record, ok bool, err error) {
 }
 
 // whole reads and verifies a frame. What is not what was written puts the
-// archive in quarantine; a stub is what was written, and no record.
+// archive in quarantine; the stub of a lost record is what was written, and no
+// record.
 func (n *Node) whole(seq uint64, data []byte) (rec wire.Record, ok bool) {
 	f, err := decodeFrame(data)
 	if err == nil {
-		if rec = f.record(); rec.Kind == "" {
+		if f.lost && n.lost.has(seq) {
 			return wire.Record{}, false
 		}
+		rec = f.record()
 		err = f.verify(&rec)
 	}
 	if err == nil && (f.Seq != seq || f.ArchiveID != string(n.cfg.ID)) {

@@ -167,6 +167,12 @@ func TestPeersTellAliveFromWritable(t *testing.T) {
 	if got := p.Alive(); len(got) != 0 {
 		t.Errorf("still alive: %v", got)
 	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.Settle(ended); err == nil {
+		t.Error("settled at once")
+	}
+	p.began = p.began.Add(-HelloTimeout)
 	if err := p.Settle(t.Context()); err != nil {
 		t.Error(err)
 	}

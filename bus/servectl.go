@@ -20,10 +20,9 @@ const maxPullText = 256
 // LogProver is implemented by nodes that can prove that their log continues an
 // earlier state of itself.
 type LogProver interface {
-	// ProveLog returns the newest published checkpoint, with the proof that it
-	// continues the tree of from leaves. A from that the log does not have is
-	// fault.Invalid.
-	ProveLog(ctx context.Context, from uint64) (wire.CtlProof, error)
+	// Proof returns the newest published checkpoint, with the proof that it
+	// continues the tree of from leaves.
+	Proof(from uint64) (wire.CtlProof, error)
 }
 
 // nothing is the payload of a question that says all by its operation.
@@ -89,12 +88,12 @@ func (s *SyncService) reconcile(_ context.Context, q wire.CtlReconcile) (wire.Re
 	return s.cfg.Reconciler.Progress(), nil
 }
 
-func (s *SyncService) checkpoint(ctx context.Context, q wire.CtlCheckpoint) (wire.CtlProof, error) {
+func (s *SyncService) checkpoint(_ context.Context, q wire.CtlCheckpoint) (wire.CtlProof, error) {
 	p, ok := s.cfg.Node.(LogProver)
 	if !ok {
 		return wire.CtlProof{}, unserved(wire.OpCheckpoint)
 	}
-	return p.ProveLog(ctx, q.From)
+	return p.Proof(q.From)
 }
 
 func (s *SyncService) status(context.Context, nothing) (wire.CtlStatus, error) {
