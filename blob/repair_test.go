@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -357,7 +358,10 @@ func TestRepairSurvivesACrash(t *testing.T) {
 	var left []*vfs.MemFS
 	step := need.Rounds(5, 1)
 	rng := rand.New(rand.NewPCG(1, 1))
+	var mu sync.Mutex // guards left
 	disk.Trace(func(p faultfs.Point) {
+		mu.Lock()
+		defer mu.Unlock()
 		if p.N%int64(step) == 0 {
 			left = append(left, mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: []int{0, 50, 100}[rng.IntN(3)], RNG: rng}))
 		}
