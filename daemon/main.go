@@ -113,4 +113,6 @@ type aggregatorCommands struct {
 	Check   aggregatorCheck   `cmd:"" help:"Read everything that a stopped aggregator keeps, and say what is wrong."`
 	Backup  aggregatorBackup  `cmd:"" help:"Make a backup, also of a running aggregator, and open it to see that it is good."`
 	Restore aggregatorRestore `cmd:"" help:"Make the data directory from a backup."`
+
+	NewMemory newMemory `cmd:"" name:"new-memory" help:"Begin an empty memory.json where the old one is lost and no backup has it."`
 }

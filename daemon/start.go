@@ -119,6 +119,13 @@ func (a *aggregator) startRoster() error {
 	if err := roster.Listen(a.conn); err != nil {
 		return err
 	}
+	stop, err := roster.ServeRoster(a.conn)
+	if err != nil {
+		return err
+	}
+	if err := a.stack.Push("roster service", busLimit, func(context.Context) error { stop(); return nil }); err != nil {
+		return err
+	}
 	client, err := bus.NewArchives(a.conn, roster, bus.ArchivesConfig{Copies: a.PutCopies, MinCopies: a.PutMinCopies, Log: a.log})
 	if err != nil {
 		return err
@@ -163,7 +170,7 @@ func (a archives) Version() uint64                    { return a.roster.Version(
 func (a *aggregator) startEngine() (err error) {
 	a.gatherer = &receipts.Gatherer{Asker: a.client, Roster: a.roster, Wait: time.Duration(a.WaitArchive) * time.Millisecond, Log: a.log}
 	a.engine, err = jobs.Open(jobs.Config{
-		Dir: a.path(dirJobs), Ledger: a.ledger, Archives: archives{a.client, a.roster}, Gatherer: a.gatherer, Vault: a.vault, Announce: a.conn,
+		Dir: a.path(dirJobs), Ledger: a.ledger, Archives: archives{a.client, a.roster}, Copies: archives{a.client, a.roster}, Gatherer: a.gatherer, Vault: a.vault, Announce: a.conn,
 		PutCopies: a.PutCopies, PutMinCopies: a.PutMinCopies, PutWait: time.Duration(a.PutWait) * time.Millisecond,
 		ResubmitWindow: a.window(), IdempotencyTTL: a.IdempotencyTTL, UploadIdle: time.Duration(a.UploadIdle) * time.Second,
 		Room: a.disks.full, Log: a.log, OnFatal: exitOnFatal(a.log),
@@ -221,7 +228,7 @@ func (a *aggregator) startHTTP() (err error) {
 	}
 	a.addChecks()
 	a.edge, err = edge.New(edge.Config{
-		Jobs: a.engine, Contents: a.engine, Controls: a.engine, Files: a.client, Uploader: a.client, Keys: a.keys, Roster: members{a.roster},
+		Jobs: a.engine, Contents: a.engine, Controls: a.engine, Files: a.client, Uploader: a.client, Keys: a.keys, Roster: members{a.roster, a.engine, a.PutCopies},
 		Health:  &a.health,
 		Body:    a.limits(),
 		Limits:  a.edgeLimits(),
@@ -255,22 +262,7 @@ func (a *aggregator) addChecks() {
 		}
 		return nil
 	}})
-}
-
-// members shows the roster to operators.
-type members struct{ roster *bus.Roster }
-
-// Archives lists the enrolled archives, sorted by id.
-func (m members) Archives() []edge.ArchiveInfo {
-	list := []edge.ArchiveInfo{}
-	for _, r := range m.roster.Snapshot() {
-		info := edge.ArchiveInfo{ArchiveID: r.ID, State: r.State, Records: r.Records, Seq: r.Seq, Generation: r.Generation}
-		if !r.LastHello.IsZero() {
-			info.LastHelloAt = wire.At(r.LastHello)
-		}
-		list = append(list, info)
-	}
-	return list
+	a.health.Add(serve.Check{Name: "losses", Degraded: true, Func: func(context.Context) error { return lossCheck(a.roster) }})
 }
 
 func (a *aggregator) startAdmin() error {

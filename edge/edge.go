@@ -81,23 +81,6 @@ type Keys interface {
 	Authenticate(ctx context.Context, text string) (*Key, error)
 }
 
-// Roster lists the enrolled archives, sorted by id.
-type Roster interface {
-	Archives() []ArchiveInfo
-}
-
-// ArchiveInfo is one enrolled archive as an operator sees it. All but the first
-// two fields are as the archive last said, zero if it said nothing since this
-// program started.
-type ArchiveInfo struct {
-	ArchiveID   wire.ArchiveID `json:"archiveId"`
-	State       string         `json:"state"` // up, draining, readonly, silent, quarantined
-	Records     uint64         `json:"records"`
-	Seq         uint64         `json:"seq"` // of its newest record
-	Generation  int            `json:"generation"`
-	LastHelloAt wire.Time      `json:"lastHelloAt,omitzero"`
-}
-
 // Config says what a Server works with. Jobs, Contents, Controls, Files,
 // Uploader, Keys and Roster are required.
 type Config struct {

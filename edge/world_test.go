@@ -561,16 +561,6 @@ func (f *fakeFile) Close() error {
 	return nil
 }
 
-// fakeRoster has one archive that is up and one that is silent.
-type fakeRoster struct{}
-
-func (fakeRoster) Archives() []ArchiveInfo {
-	return []ArchiveInfo{
-		{ArchiveID: "archive-a", State: wire.StateUp, Records: 3, Seq: 3, Generation: 1, LastHelloAt: "2026-11-30T12:00:00.000000000Z"},
-		{ArchiveID: "archive-b", State: "silent"},
-	}
-}
-
 // pipeListener is a network in memory, so that a synctest bubble sees when all
 // is idle.
 type pipeListener struct {
