@@ -5,6 +5,8 @@
 //	verae lookup FILE|SHA256     what is sealed and attached, and where
 //	verae put FILE...            seal files and store them
 //	verae get CID                fetch a stored file
+//	verae retain FILE|SHA256     keep what is attached until a day; extended, never shortened
+//	verae hold, verae release    put a legal hold on what is attached, and take it off
 //	verae archives               the archives and their state
 //	verae keys create|list|revoke
 //
@@ -38,6 +40,9 @@ type config struct {
 	Lookup   lookupCmd   `cmd:"" help:"Show what is sealed and attached under a file's SHA-256, or a SHA-256."`
 	Put      putCmd      `cmd:"" help:"Seal files and store them in the archives; prints their CIDs."`
 	Get      getCmd      `cmd:"" help:"Fetch a stored file by its CID."`
+	Retain   retainCmd   `cmd:"" help:"Retain what is attached to a file's SHA-256, or a SHA-256, until a day. Never shortened."`
+	Hold     holdCmd     `cmd:"" help:"Put a legal hold on what is attached to a file's SHA-256, or a SHA-256."`
+	Release  releaseCmd  `cmd:"" help:"Take a legal hold off (scope admin)."`
 	Archives archivesCmd `cmd:"" help:"Show the archives and their state (scope admin)."`
 	Keys     keysCmd     `cmd:"" help:"Keep the file of API keys, on the aggregator's machine."`
 }

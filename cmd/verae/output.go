@@ -51,9 +51,12 @@ func (s *session) job(name string, job *wire.Job) {
 		default:
 			s.line("  "+r.Kind, r.AttachedAt, "on "+archiveList(r.ArchiveIDs), r.ContentType)
 		}
+		s.retention("          ", r.Retention)
+		s.retention("   private", r.PrivateRetention)
 	}
 	for _, f := range job.Files {
 		s.line("  file    ", f.AttachedAt, "on "+archiveList(f.ArchiveIDs), f.CID, f.Size, "bytes", f.Name)
+		s.retention("          ", f.Retention)
 	}
 	if job.ArchivesQueried {
 		s.line("  archives", archiveStates(job))
