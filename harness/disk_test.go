@@ -1,0 +1,120 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/internal/need"
+	"github.com/verae/archive/internal/serve"
+	"github.com/verae/archive/wire"
+)
+
+// A real disk fills up below a real archive. At the reserve puts are refused by
+// name and all that was acknowledged is answered; with room again puts go on. An
+// archive that is killed and starts on a disk with no room at all answers too,
+// says what it waits for, and opens for writing by itself when there is room.
+func TestAFullDisk(t *testing.T) {
+	const size, reserve = 96, 40 // MiB
+	disk := need.SmallDisk(t, size)
+	a := newLone(t, filepath.Join(disk.Dir, "data"), "DISK_RESERVE=41943040")
+	a.start()
+
+	var stored []wire.Digest
+	refused := func() error {
+		for {
+			subject, err := a.put(200 << 10)
+			if err != nil {
+				return err
+			}
+			if stored = append(stored, subject); len(stored) > 2*size*5 {
+				t.Fatalf("%d records of 200 KiB are on a disk of %d MiB", len(stored), size)
+			}
+		}
+	}
+	answered := func(when string) {
+		t.Helper()
+		for i := 0; i < len(stored); i += 17 {
+			if !a.holds(stored[i]) {
+				t.Errorf("%s: acknowledged record %d of %d is not answered", when, i, len(stored))
+			}
+		}
+	}
+	full := func(when string, err error) {
+		t.Helper()
+		if !fault.Is(err, fault.Transient) || fault.CodeOf(err) != "DISK_FULL" || !strings.Contains(err.Error(), "free and") {
+			t.Errorf("%s: a put is refused with %s: %v", when, fault.CodeOf(err), err)
+		}
+		if hello := a.hello(); hello.State != wire.StateReadonly || hello.Reason != "DISK_FULL" || hello.Seq != uint64(len(stored)) {
+			t.Errorf("%s: it says it is %s (%s) with %d records of %d", when, hello.State, hello.Reason, hello.Seq, len(stored))
+		}
+		a.until(when+": readiness says why", func() bool {
+			status, checks := a.readiness()
+			files := when == "at the reserve" || strings.HasPrefix(checks["files"], "DISK_FULL ") // a flush may have given room again that records do not take
+			return status == 503 && files && strings.HasPrefix(checks["records"], "DISK_FULL ") && strings.Contains(checks["records"], "enlarge")
+		})
+		answered(when)
+	}
+	up := func(when string) {
+		t.Helper()
+		a.until(when+": it is up", func() bool { return a.hello().State == wire.StateUp })
+		subject, err := a.put(100)
+		if err != nil {
+			t.Fatalf("%s: %v", when, err)
+		}
+		stored = append(stored, subject)
+		answered(when)
+		a.until(when+": it is ready", func() bool { status, _ := a.readiness(); return status == 200 })
+	}
+
+	full("at the reserve", refused())
+	t.Logf("%d records of 200 KiB on %d MiB with a reserve of %d", len(stored), size, reserve)
+	disk.Resize(2 * size)
+	up("on a larger disk")
+
+	occupied := occupy(t, disk.Dir, 0)
+	a.until("it sees the full disk", func() bool { return a.hello().State == wire.StateReadonly })
+	_, err := a.put(100)
+	full("with nothing free", err)
+
+	a.kill()
+	a.start()
+	_, err = a.put(100)
+	full("started with nothing free", err)
+	if err := os.Remove(occupied); err != nil {
+		t.Fatal(err)
+	}
+	up("with room again")
+	if code := a.stop(); code != serve.ExitOK {
+		t.Errorf("stopped with exit code %d", code)
+	}
+}
+
+// One directory is open in one process at a time; the second says so and leaves
+// the first alone.
+func TestTwoProcessesOnOneDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	a := newLone(t, dir)
+	a.start()
+	subject, err := a.put(100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, text := a.run("serve"); code != serve.ExitMisplaced || !strings.Contains(text, "in use") || !strings.Contains(text, dir) {
+		t.Errorf("the second process: exit code %d, want %d: %s", code, serve.ExitMisplaced, text)
+	}
+	if code, text := a.run("init"); code != serve.ExitMisplaced {
+		t.Errorf("init beside it: exit code %d: %s", code, text)
+	}
+	if _, err := a.put(100); err != nil || !a.holds(subject) {
+		t.Errorf("the first process suffered: %v", err)
+	}
+	if code := a.stop(); code != serve.ExitOK {
+		t.Errorf("exit code %d", code)
+	}
+	if code, text := a.run("serve", "ARCHIVE_ID=archive-b"); code != serve.ExitMisplaced || !strings.Contains(text, loneID) {
+		t.Errorf("with another id: exit code %d: %s", code, text)
+	}
+}
