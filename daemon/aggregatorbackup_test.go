@@ -70,24 +70,11 @@ func (a *aggregated) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- RunAggregator(ctx, cfg, slog.New(slog.DiscardHandler), new(slog.LevelVar)) }()
-	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
-		if data, err := os.ReadFile(ready); err == nil {
-			r, err := wire.Decode[Running](data)
-			if err != nil {
-				a.t.Fatal(err)
-			}
-			a.http = r.HTTPURL
-			break
-		}
-		select {
-		case err := <-done:
-			a.t.Fatalf("the aggregator ended: %v", err)
-		default:
-		}
-		if time.Since(began) > time.Minute {
-			a.t.Fatal("the aggregator does not serve")
-		}
+	r, err := wire.Decode[Running](awaitFile(a.t, ready, done))
+	if err != nil {
+		a.t.Fatal(err)
 	}
+	a.http = r.HTTPURL
 	a.stop = func() {
 		a.t.Helper()
 		cancel()
@@ -97,6 +84,27 @@ func (a *aggregated) run() {
 		a.stop = func() {}
 	}
 	a.t.Cleanup(func() { a.stop() })
+}
+
+// awaitFile returns the content of the ready file of a program, which ends with
+// what is sent to done.
+func awaitFile(t *testing.T, path string, done <-chan error) []byte {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	late := time.After(time.Minute)
+	for {
+		if data, err := os.ReadFile(path); err == nil {
+			return data
+		}
+		select {
+		case <-tick.C:
+		case err := <-done:
+			t.Fatalf("the program ended: %v", err)
+		case <-late:
+			t.Fatal("the program does not serve")
+		}
+	}
 }
 
 func (a *aggregated) client() *client.Client { return &client.Client{URL: a.http, Key: a.key} }

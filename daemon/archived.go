@@ -26,6 +26,7 @@ type Archived struct {
 	BloomKeys      uint64  `env:"BLOOM_KEYS" default:"1000000" help:"Keys the filter is first sized for; it grows. About 1.8 bytes each."`
 	BloomErrorRate float64 `env:"BLOOM_ERROR_RATE" default:"0.001" help:"Share of queries for absent keys that the filter lets through to the store: 0.000001 to 0.5."`
 	UploadIdle     int     `name:"upload-idle-s" env:"UPLOAD_IDLE_S" default:"60" help:"Seconds after which an upload whose sender is silent is removed."`
+	LeaseMS        int     `name:"lease-ms" env:"LEASE_MS" default:"2000" help:"Milliseconds that an archive which was restored from a backup takes no records after its first start."`
 	WitnessLedgers string  `env:"WITNESS_LEDGERS" help:"Verifier keys (name+hash+base64), separated by commas, of the ledgers whose checkpoints this archive cosigns. Empty: whoever shows one first under a name, for ever."`
 	MaxFile        int64   `name:"max-file-bytes" env:"MAX_FILE_BYTES" default:"17179869184" help:"Largest file, in bytes."`
 }
@@ -41,7 +42,7 @@ func (c *Archived) Check() error {
 	if err := c.checkReserve(); err != nil {
 		return err
 	}
-	for name, v := range map[string]int64{"PUT_COPIES": int64(c.PutCopies), "UPLOAD_IDLE_S": int64(c.UploadIdle), "MAX_FILE_BYTES": c.MaxFile} {
+	for name, v := range map[string]int64{"PUT_COPIES": int64(c.PutCopies), "UPLOAD_IDLE_S": int64(c.UploadIdle), "LEASE_MS": int64(c.LeaseMS), "MAX_FILE_BYTES": c.MaxFile} {
 		if err := positive(name, v); err != nil {
 			return err
 		}
@@ -84,7 +85,8 @@ func (c *Archived) fileConfig(log *slog.Logger, create bool) blob.StoreConfig {
 func (c *Archived) recordConfig(log *slog.Logger, files archive.Files) archive.Config {
 	return archive.Config{
 		Dir: filepath.Join(c.DataDir, dirRecords), ID: wire.ArchiveID(c.ArchiveID), Files: files,
-		Bloom: bloom.Params{Capacity: c.BloomKeys, ErrorRate: c.BloomErrorRate}, DiskReserve: c.DiskReserve, Log: log, OnFatal: exitOnFatal(log),
+		Bloom: bloom.Params{Capacity: c.BloomKeys, ErrorRate: c.BloomErrorRate}, DiskReserve: c.DiskReserve,
+		Lease: time.Duration(c.LeaseMS) * time.Millisecond, Log: log, OnFatal: exitOnFatal(log),
 	}
 }
 
@@ -161,7 +163,7 @@ func startArchive(ctx context.Context, c Archived, log *slog.Logger, level *slog
 	health := &serve.Health{}
 	addArchiveChecks(health, node, files)
 	health.Add(serve.Check{Name: "bus", Func: func(context.Context) error { return connected(conn) }})
-	admin, err := c.admin(log, level, stack, health, nil, node.Metrics(), fileMetrics(files), conn.Metrics(), service.Metrics(), witnessMetrics)
+	admin, err := c.admin(log, level, stack, health, c.backupOrders(node, files), node.Metrics(), fileMetrics(files), conn.Metrics(), service.Metrics(), witnessMetrics)
 	if err != nil {
 		return nil, err
 	}
