@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -92,39 +90,6 @@ func (c *getCmd) copy(to io.Writer, body io.Reader, size int64, want blob.CID) e
 	}
 	if got := hash.Sum().CID; got != want.String() {
 		return fault.New(fault.Corrupt, "CID_MISMATCH", "the bytes that came have the CID %s, not %s", got, want)
-	}
-	return nil
-}
-
-type archivesCmd struct{}
-
-// Run prints the archives.
-func (archivesCmd) Run(s *session) error {
-	raw, err := s.client.Archives(s.ctx)
-	if err != nil {
-		return err
-	}
-	if s.json {
-		var line bytes.Buffer
-		if err := json.Compact(&line, raw); err != nil {
-			return err
-		}
-		s.line(line.String())
-		return nil
-	}
-	var list struct {
-		Archives []struct {
-			ArchiveID   wire.ArchiveID
-			State       string
-			Records     uint64
-			LastHelloAt wire.Time
-		}
-	}
-	if err := json.Unmarshal(raw, &list); err != nil {
-		return fmt.Errorf("the answer is not what the contract says: %w", err)
-	}
-	for _, a := range list.Archives {
-		s.line(a.ArchiveID, a.State, a.Records, "records, last heard", a.LastHelloAt)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@
 //	verae retain FILE|SHA256     keep what is attached until a day; extended, never shortened
 //	verae hold, verae release    put a legal hold on what is attached, and take it off
 //	verae archives               the archives and their state
+//	verae archives accept|retire|lost
 //	verae keys create|list|revoke
 //
 // The server is VERAE_URL, the key VERAE_API_KEY or a file; a key is never an
@@ -43,7 +44,7 @@ type config struct {
 	Retain   retainCmd   `cmd:"" help:"Retain what is attached to a file's SHA-256, or a SHA-256, until a day. Never shortened."`
 	Hold     holdCmd     `cmd:"" help:"Put a legal hold on what is attached to a file's SHA-256, or a SHA-256."`
 	Release  releaseCmd  `cmd:"" help:"Take a legal hold off (scope admin)."`
-	Archives archivesCmd `cmd:"" help:"Show the archives and their state (scope admin)."`
+	Archives archivesCmd `cmd:"" help:"Show the archives and their state, accept one that was restored, retire one, list what was lost (scope admin)."`
 	Keys     keysCmd     `cmd:"" help:"Keep the file of API keys, on the aggregator's machine."`
 }
 
