@@ -19,6 +19,11 @@
 //   - Loss is loud: a gap in the log, an index that disagrees with it, a frame
 //     whose checksum or content hash is wrong are errors of kind fault.Corrupt
 //     and make the archive read-only; they are never a silent miss.
+//   - Loss of the end is loud, too: every record is a leaf of a Merkle log, and a
+//     signed checkpoint of it, the mark, rests outside the store, at most a second
+//     behind it. [Open] refuses a store that has less than the mark, or another
+//     history; what was lost in that second is known to whoever remembers what was
+//     acknowledged to him, and [Node.Put] can be asked to wait for the mark.
 //   - Bytes are exact: a body is stored and answered as it came.
 //
 // # Files
