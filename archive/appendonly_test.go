@@ -30,7 +30,7 @@ var allowedOnce = map[string][]string{
 	"Mkdir":    {"Init", "OpenWitness"},
 	// Beside the store: the key, the mark and the skeleton, the memory of the
 	// witness and of the reconciliation.
-	"WriteFile":     {"writeKey", "begin", "writeMarkFile", "build", "save", "fork"},
+	"WriteFile":     {"writeKey", "begin", "writeMarkFile", "build", "save", "saveScrub", "fork"},
 	"OpenReadWrite": {"open"},
 	"WriteAt":       {"put"},
 	// Of a file that was pulled, to the store of files.

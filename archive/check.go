@@ -9,7 +9,6 @@ import (
 
 	"github.com/verae/archive/blob"
 	"github.com/verae/archive/internal/fault"
-	"github.com/verae/archive/internal/tlogx"
 	"github.com/verae/archive/wire"
 )
 
@@ -18,6 +17,9 @@ type CheckOptions struct {
 	// Blobs has the bytes of files, which are read and compared too. Nil leaves
 	// them out; that records name files that are here is checked all the same.
 	Blobs *blob.Store
+	// FilesUnknown says that there is nobody to ask for files, as when their store
+	// does not open: nothing is said of them then.
+	FilesUnknown bool
 	// Read is called before so many bytes are read, and may wait. An error ends
 	// the check. Nil means as fast as possible, with all processors.
 	Read func(ctx context.Context, bytes int) error
@@ -55,7 +57,7 @@ func (n *Node) CheckWith(ctx context.Context, o CheckOptions) (CheckReport, erro
 	c := newChecker(n, o, p)
 	c.referred = make(map[wire.Digest]struct{})
 	err = c.run(ctx)
-	p.Report.end(n.cfg.Now())
+	p.Report.end()
 	return p.Report, errors.Join(p.Report.Err(), err)
 }
 
@@ -68,6 +70,9 @@ type checker struct {
 	// referred are the SHA-256 of files that records name; nil if nobody wants to
 	// know which files no record names.
 	referred map[wire.Digest]struct{}
+	// tablesOnly leaves out the log and the index: nobody can tell how they should
+	// be.
+	tablesOnly bool
 	// saved is called after each step, when pos can be stored; nil for nothing.
 	saved func() error
 }
@@ -123,6 +128,10 @@ func (c *checker) step(ctx context.Context) error {
 	case phaseFileTables:
 		return c.fileTables(ctx)
 	case phaseLog:
+		if c.tablesOnly {
+			c.pos.Phase = phaseFiles
+			return nil
+		}
 		return c.guarded(func() error { return c.log(ctx) })
 	case phaseIndex:
 		return c.guarded(func() error { return c.index(ctx) })
@@ -146,10 +155,7 @@ func (c *checker) guarded(f func() error) error {
 // found notes a finding. Damage to anything but the bytes of a file makes the
 // archive read-only.
 func (c *checker) found(f Finding) {
-	if f.Damage && f.Repair == "" {
-		f.Repair = repairStore
-	}
-	c.pos.Report.add(f)
+	c.pos.Report.Add(repairable(f))
 	if f.Damage && f.Kind != FindingFile {
 		c.n.health.quarantine(f.What)
 	}
@@ -207,13 +213,11 @@ func (n *Node) newPosition() (*position, error) {
 	}
 	defer n.leave()
 	p := &position{Version: positionVersion, Phase: phaseTables, Generation: -1}
-	p.Report.begin(n.cfg.Now())
+	p.Report.begin()
 	if n.keeper != nil { // the mark first: it never covers what is not durable
 		p.Mark = positionMark{}.of(n.keeper.published.Load().treeHead)
 	}
 	p.End = n.durable.Load()
-	p.size()
-	p.Peaks = []wire.Digest{}
-	p.edge = new(tlogx.Edge)
+	p.begin()
 	return p, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/verae/archive/bloom"
+	"github.com/verae/archive/wire"
 )
 
 // indexPrefixes are the kinds of keys that are derived from the log, sorted.
@@ -159,7 +160,7 @@ func (c *checker) skipRows(cause error) (end bool, err error) {
 		}
 		it.First()
 		failed := it.Error()
-		it.Close() //nolint:errcheck // it repeats the error of the read
+		_ = it.Close() // it repeats the error of the read
 		if failed == nil {
 			p.Key = key
 			return false, nil
@@ -207,25 +208,36 @@ func (c *checker) compareRecords(ctx context.Context, first, last uint64) (err e
 	}
 	defer func() { _ = it.Close() }() // a failed read was found before
 	for valid := it.First(); valid; valid = it.Next() {
-		f, err := decodeFrame(it.Value())
-		if err != nil || f.lost {
-			continue // found before
-		}
-		rec := f.record()
-		rows, err := c.n.rowsOf(ctx, f, &rec)
-		if err != nil {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			continue // found before
+		seq, ok := logSeq(it.Key())
+		rows, id := c.rowsAgain(ctx, seq, it.Value())
+		if !ok || rows == nil {
+			continue
 		}
 		for _, r := range rows {
 			if what := c.differs(r); what != "" {
-				c.found(Finding{Kind: FindingIndex, What: what, Damage: true, Seq: f.Seq, Record: rec.ID})
+				c.found(Finding{Kind: FindingIndex, What: what, Damage: true, Seq: seq, Record: id})
 			}
 		}
 	}
 	return ctx.Err()
+}
+
+// rowsAgain returns the rows that a log entry gives, and the record's id; nothing
+// if it is not sound, which was found before, or a stub.
+func (c *checker) rowsAgain(ctx context.Context, seq uint64, value []byte) ([]kv, wire.RecordID) {
+	f, err := decodeFrame(value)
+	if err != nil || f.lost || f.Seq != seq {
+		return nil, wire.RecordID{}
+	}
+	rec := f.record()
+	if f.verify(&rec) != nil {
+		return nil, wire.RecordID{}
+	}
+	rows, err := c.n.rowsOf(ctx, f, &rec)
+	if err != nil {
+		return nil, wire.RecordID{}
+	}
+	return rows, rec.ID
 }
 
 // differs says what is wrong with a row that the log gives, or "".
@@ -279,13 +291,8 @@ func (c *checker) given(ctx context.Context, seq uint64, key []byte) (given, kno
 		return false, false, nil // found before
 	}
 	defer c.n.closeQuietly(closer)
-	f, err := decodeFrame(value)
-	if err != nil || f.lost {
-		return false, false, nil // found before
-	}
-	rec := f.record()
-	rows, err := c.n.rowsOf(ctx, f, &rec)
-	if err != nil {
+	rows, _ := c.rowsAgain(ctx, seq, value)
+	if rows == nil {
 		return false, false, ctx.Err()
 	}
 	return slices.ContainsFunc(rows, func(r kv) bool { return bytes.Equal(r.key, key) }), true, nil

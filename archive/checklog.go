@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/verae/archive/bloom"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/wire"
 )
@@ -104,7 +103,7 @@ func (c *checker) skipUnreadable(cause error) error {
 		}
 		it.First()
 		ok := it.Error() == nil
-		it.Close() //nolint:errcheck // it repeats the error of the read
+		_ = it.Close() // it repeats the error of the read
 		return ok, nil
 	}
 	bad, good := p.Seq+1, p.End+1
@@ -214,10 +213,14 @@ func (c *checker) examine(ctx context.Context, e *logEntry, buf *[]byte) error {
 	return c.derive(ctx, e, f, &rec, buf)
 }
 
-// derive sums up the index rows of a record and asks the filter for its digests.
+// derive sums up the index rows of a record.
 func (c *checker) derive(ctx context.Context, e *logEntry, f *frame, rec *wire.Record, buf *[]byte) error {
 	if rec.File != nil {
 		e.file = rec.File.SHA256
+		if c.o.FilesUnknown {
+			e.rows = unknownRows
+			return nil
+		}
 	}
 	rows, err := c.n.rowsOf(ctx, f, rec)
 	switch {
@@ -234,10 +237,6 @@ func (c *checker) derive(ctx context.Context, e *logEntry, f *frame, rec *wire.R
 	}
 	for _, r := range rows {
 		e.sum.add(c.pos.hashRow(buf, r.key, r.value))
-		digest, _, indexed := indexKeyParts(r.key)
-		if indexed && c.n.filter != nil && c.n.filter.Test(digest) == bloom.Absent {
-			e.findings = append(e.findings, Finding{Kind: FindingFilter, What: fmt.Sprintf("the filter denies digest %x of seq %d", digest, e.seq), Damage: true, Repair: repairStart, Seq: e.seq, Record: e.bone.id})
-		}
 	}
 	return nil
 }

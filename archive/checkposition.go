@@ -115,8 +115,9 @@ const (
 	maxSums  = 1024
 )
 
-// size chooses salt and ranges.
-func (p *position) size() {
+// begin chooses salt and ranges, and has an empty tree.
+func (p *position) begin() {
+	p.edge = new(tlogx.Edge)
 	rand.Read(p.Salt[:]) // never fails: crypto/rand crashes the program instead
 	p.Shift = max(minShift, uint(bits.Len64(p.End/maxSums)))
 	p.sums = make(map[uint64]*rowSum)
@@ -145,8 +146,8 @@ func (p *position) hashRow(buf *[]byte, key, value []byte) lanes {
 	return l
 }
 
-// encode returns the position as it is stored.
-func (p *position) encode() ([]byte, error) {
+// stored brings the position into the form in which it is stored.
+func (p *position) stored() *position {
 	p.Size, p.Peaks = p.edge.Size(), []wire.Digest{}
 	for _, h := range p.edge.Peaks() {
 		p.Peaks = append(p.Peaks, wire.Digest(h))
@@ -158,28 +159,21 @@ func (p *position) encode() ([]byte, error) {
 	if p.storedAt != 0 {
 		p.StoredAt = wire.At(time.Unix(0, p.storedAt))
 	}
-	b, err := wire.Encode(p)
-	if err != nil {
-		return nil, fmt.Errorf("archive: encode a position: %w", err)
-	}
-	return b, nil
+	return p
 }
 
-// decodePosition reads a stored position.
-func decodePosition(b []byte) (*position, error) {
-	p, err := wire.Decode[position](b)
-	if err == nil && p.Version != positionVersion {
-		err = fmt.Errorf("version %d, this program writes %d", p.Version, positionVersion)
+// ready brings a position that was stored into the form in which it is used.
+func (p *position) ready() (*position, error) {
+	if p.Version != positionVersion {
+		return nil, fmt.Errorf("archive: a position of version %d, this program writes %d", p.Version, positionVersion)
 	}
 	peaks := make([]tlog.Hash, len(p.Peaks))
 	for i, h := range p.Peaks {
 		peaks[i] = tlog.Hash(h)
 	}
-	if err == nil {
-		p.edge, err = tlogx.EdgeOf(p.Size, peaks)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("archive: the position of the scrub: %w", err)
+	var err error
+	if p.edge, err = tlogx.EdgeOf(p.Size, peaks); err != nil {
+		return nil, fmt.Errorf("archive: a position: %w", err)
 	}
 	p.sums = make(map[uint64]*rowSum)
 	for _, s := range p.Ranges {
@@ -188,5 +182,5 @@ func decodePosition(b []byte) (*position, error) {
 	if at, ok := p.StoredAt.Instant(); ok {
 		p.storedAt = at.UnixNano()
 	}
-	return &p, nil
+	return p, nil
 }

@@ -100,10 +100,9 @@ func (w *logWalk) follow(e *logEntry) {
 	w.growTo(e.seq)
 	if known {
 		p.storedAt = e.bone.storedAt
-		w.grow(e.seq, &e.leaf, e.bone.id)
-		w.bone(e)
+		w.grow(e.seq, &e.leaf, w.bone(e), e.bone.id)
 	} else {
-		w.grow(e.seq, nil, wire.RecordID{})
+		w.grow(e.seq, nil, false, wire.RecordID{})
 	}
 	w.count(e, known)
 	p.Seq = e.seq
@@ -152,19 +151,21 @@ func (w *logWalk) skip(seq uint64) {
 	w.c.pos.Seq = seq
 }
 
-// bone compares an entry with the skeleton.
-func (w *logWalk) bone(e *logEntry) {
+// bone compares an entry with the skeleton and reports whether they disagree on
+// what was stored there.
+func (w *logWalk) bone(e *logEntry) (doubt bool) {
 	i := int(w.c.n.identity.lineage.records(e.seq)-w.first) * boneLen
 	if e.seq > w.c.pos.Mark.Seq || w.first == 0 || i < 0 || i+boneLen > len(w.bones) {
-		return
+		return false
 	}
 	got, err := decodeBone(w.bones[i : i+boneLen])
-	if err == nil && got != e.bone {
+	if doubt = err == nil && got != e.bone; doubt {
 		err = fmt.Errorf("%w: it has seq %d, record %s", errSkeleton, got.seq, got.id)
 	}
 	if err != nil {
 		w.c.found(Finding{Kind: FindingSkeleton, What: fmt.Sprintf("the entry of seq %d: %v", e.seq, err), Damage: true, Seq: e.seq, Record: e.bone.id, Path: w.c.n.cfg.skeletonPath()})
 	}
+	return doubt
 }
 
 // finish ends the log: nothing may be missing behind its last record.
@@ -206,7 +207,7 @@ func (w *logWalk) fill(end uint64) {
 	p := w.c.pos
 	base := w.c.n.identity.lineage[p.Generation].base()
 	for at := base + uint64(p.edge.Size()); at < end && !p.Blind; at++ {
-		w.grow(at, nil, wire.RecordID{})
+		w.grow(at, nil, false, wire.RecordID{})
 	}
 }
 
@@ -216,7 +217,7 @@ func (w *logWalk) enter(i int) {
 	if i > 0 && !p.Blind {
 		first, last := log.kept(i-1, log[i].PrevSize)
 		if root := p.edge.Root(); last >= first && [32]byte(log[i].PrevRoot) != root {
-			c.found(Finding{Kind: FindingTree, What: fmt.Sprintf("generation %d ends with root %x, generation %d continues %x", log[i-1].Generation, root, log[i].Generation, log[i].PrevRoot), Damage: true})
+			c.found(Finding{Kind: FindingTree, What: fmt.Sprintf("generation %d ends with root %s, generation %d continues %s", log[i-1].Generation, root, log[i].Generation, tlog.Hash(log[i].PrevRoot)), Damage: true})
 		}
 	}
 	p.Generation, p.edge, p.Blind = i, new(tlogx.Edge), false
@@ -228,14 +229,15 @@ func (w *logWalk) enter(i int) {
 			return
 		}
 		h := tlog.RecordHash(genesis)
-		w.grow(g.base(), &h, wire.RecordID{})
+		w.grow(g.base(), &h, false, wire.RecordID{})
 	}
 }
 
 // grow adds the leaf in a place, and compares what it completes with what is
-// stored. Where nothing tells the leaf, that is what is stored; where both do and
-// differ the tree goes on with the stored one, so that one leaf is one finding.
-func (w *logWalk) grow(place uint64, leaf *tlog.Hash, id wire.RecordID) {
+// stored. Where nothing tells the leaf, it is the stored one. Where both do and
+// differ, the tree goes on with the one that is likely to be right, so that one
+// leaf is not many findings: doubt says that it is the stored one.
+func (w *logWalk) grow(place uint64, leaf *tlog.Hash, doubt bool, id wire.RecordID) {
 	c, p := w.c, w.c.pos
 	if p.Blind {
 		return
@@ -263,10 +265,12 @@ func (w *logWalk) grow(place uint64, leaf *tlog.Hash, id wire.RecordID) {
 		leaf = of
 	case of != nil && *of != *leaf:
 		bad("the leaf of seq %d is not that of its record", place)
-		leaf = of
+		if doubt {
+			leaf = of
+		}
 	}
 	p.edge.Append(*leaf, func(index int64, h tlog.Hash) {
-		if s := at(index); s != nil && *s != h {
+		if s := at(index); s != nil && *s != h && s != of {
 			bad("stored hash %d of the tree, which leaf %d completes, is wrong", index, place)
 		}
 	})

@@ -68,12 +68,12 @@ type CheckReport struct {
 	Findings   []Finding `json:"findings"`
 }
 
-func (r *CheckReport) begin(now time.Time) { r.Began = now.UnixMilli() }
-func (r *CheckReport) end(now time.Time)   { r.Ended = now.UnixMilli() }
+func (r *CheckReport) begin() { r.Began = time.Now().UnixMilli() }
+func (r *CheckReport) end()   { r.Ended = time.Now().UnixMilli() }
 
-// add adds a finding. The first findings are listed, and the first damages in any
+// Add adds a finding. The first findings are listed, and the first damages in any
 // case.
-func (r *CheckReport) add(f Finding) {
+func (r *CheckReport) Add(f Finding) {
 	r.Found++
 	if f.Damage {
 		r.Damages++
