@@ -31,6 +31,9 @@ func newPullMetrics(id wire.ArchiveID) pullMetrics {
 			Help: "Answers of another archive that can not be true: it is damaged, or not what it says.",
 		}, []string{"from"}),
 	}
+	for _, result := range []string{"stored", "duplicate", "failed"} {
+		m.pulls.WithLabelValues(result) // shown from the start
+	}
 	m.all = []prometheus.Collector{m.pulls, m.bytes, m.wrong}
 	return m
 }

@@ -22,13 +22,14 @@ type Archived struct {
 	Common    `embed:""`
 	ArchiveID string `env:"ARCHIVE_ID" help:"Name of this archive: up to 32 of a-z, 0-9 and '-'. It is part of subjects and receipts and never changes: a directory of another archive is refused."`
 
-	PutCopies      int     `env:"PUT_COPIES" default:"2" help:"Copies that the fleet keeps of a record. An archive needs it only for puts that nobody placed."`
-	BloomKeys      uint64  `env:"BLOOM_KEYS" default:"1000000" help:"Keys the filter is first sized for; it grows. About 1.8 bytes each."`
-	BloomErrorRate float64 `env:"BLOOM_ERROR_RATE" default:"0.001" help:"Share of queries for absent keys that the filter lets through to the store: 0.000001 to 0.5."`
-	UploadIdle     int     `name:"upload-idle-s" env:"UPLOAD_IDLE_S" default:"60" help:"Seconds after which an upload whose sender is silent is removed."`
-	LeaseMS        int     `name:"lease-ms" env:"LEASE_MS" default:"2000" help:"Milliseconds that an archive which was restored from a backup takes no records after its first start."`
-	WitnessLedgers string  `env:"WITNESS_LEDGERS" help:"Verifier keys (name+hash+base64), separated by commas, of the ledgers whose checkpoints this archive cosigns. Empty: whoever shows one first under a name, for ever."`
-	MaxFile        int64   `name:"max-file-bytes" env:"MAX_FILE_BYTES" default:"17179869184" help:"Largest file, in bytes."`
+	PutCopies      int           `env:"PUT_COPIES" default:"2" help:"Copies that the fleet keeps of a record. An archive needs it for puts that nobody placed, and to see which records have too few."`
+	BloomKeys      uint64        `env:"BLOOM_KEYS" default:"1000000" help:"Keys the filter is first sized for; it grows. About 1.8 bytes each."`
+	BloomErrorRate float64       `env:"BLOOM_ERROR_RATE" default:"0.001" help:"Share of queries for absent keys that the filter lets through to the store: 0.000001 to 0.5."`
+	UploadIdle     int           `name:"upload-idle-s" env:"UPLOAD_IDLE_S" default:"60" help:"Seconds after which an upload whose sender is silent is removed."`
+	LeaseMS        int           `name:"lease-ms" env:"LEASE_MS" default:"2000" help:"Milliseconds that an archive which was restored from a backup takes no records after its first start."`
+	WitnessLedgers string        `env:"WITNESS_LEDGERS" help:"Verifier keys (name+hash+base64), separated by commas, of the ledgers whose checkpoints this archive cosigns. Empty: whoever shows one first under a name, for ever."`
+	ReconcileEvery time.Duration `env:"RECONCILE_EVERY" default:"24h" help:"How long after one reconciliation the archive begins the next: it looks for records with too few live copies and has them copied. 0 turns that off."`
+	MaxFile        int64         `name:"max-file-bytes" env:"MAX_FILE_BYTES" default:"17179869184" help:"Largest file, in bytes."`
 }
 
 // Check refuses values that the archive can not work with.
@@ -41,6 +42,9 @@ func (c *Archived) Check() error {
 	}
 	if err := c.checkReserve(); err != nil {
 		return err
+	}
+	if c.ReconcileEvery < 0 {
+		return fault.New(fault.Invalid, "OUT_OF_RANGE", "RECONCILE_EVERY: %s is below 0, which turns it off", c.ReconcileEvery).InField("RECONCILE_EVERY")
 	}
 	for name, v := range map[string]int64{"PUT_COPIES": int64(c.PutCopies), "UPLOAD_IDLE_S": int64(c.UploadIdle), "LEASE_MS": int64(c.LeaseMS), "MAX_FILE_BYTES": c.MaxFile} {
 		if err := positive(name, v); err != nil {
@@ -163,7 +167,11 @@ func startArchive(ctx context.Context, c Archived, log *slog.Logger, level *slog
 	health := &serve.Health{}
 	addArchiveChecks(health, node, files)
 	health.Add(serve.Check{Name: "bus", Func: func(context.Context) error { return connected(conn) }})
-	admin, err := c.admin(log, level, stack, health, c.backupOrders(node, files), node.Metrics(), fileMetrics(files), conn.Metrics(), service.Metrics(), witnessMetrics)
+	copyMetrics, err := c.startCopies(conn, node, files, log, stack, health)
+	if err != nil {
+		return nil, err
+	}
+	admin, err := c.admin(log, level, stack, health, c.backupOrders(node, files), node.Metrics(), fileMetrics(files), conn.Metrics(), service.Metrics(), witnessMetrics, copyMetrics)
 	if err != nil {
 		return nil, err
 	}

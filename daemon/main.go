@@ -100,8 +100,9 @@ var ArchivedProgram = Program[Archived]{
 
 // archivedCommands are the commands of archived beside serve and init.
 type archivedCommands struct {
-	Backup  archivedBackup  `cmd:"" help:"Make a backup, also of a running archive, and open it to see that it is good."`
-	Restore archivedRestore `cmd:"" help:"Make the data directory from a backup, as a new generation of the archive."`
+	Reconcile archivedReconcile `cmd:"" help:"Have the running archive look for records with too few live copies, and have them copied."`
+	Backup    archivedBackup    `cmd:"" help:"Make a backup, also of a running archive, and open it to see that it is good."`
+	Restore   archivedRestore   `cmd:"" help:"Make the data directory from a backup, as a new generation of the archive."`
 }
 
 // AggregatorProgram is cmd/aggregator.
