@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/verae/archive/client"
+	"github.com/verae/archive/harness/world"
+	"github.com/verae/archive/internal/need"
+	"github.com/verae/archive/wire"
+)
+
+// archiveState asks the aggregator how an archive is.
+func archiveState(t *testing.T, c *client.Client, id wire.ArchiveID) string {
+	t.Helper()
+	raw, err := c.Archives(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list struct {
+		Archives []struct {
+			ArchiveID wire.ArchiveID
+			State     string
+		}
+	}
+	if err := json.Unmarshal(raw, &list); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range list.Archives {
+		if a.ArchiveID == id {
+			return a.State
+		}
+	}
+	return "not enrolled"
+}
+
+// awaitThat waits until cond holds.
+func awaitThat(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("still not: %s", what)
+		}
+	}
+}
+
+// An archive is stopped and an older copy of its whole directory started in its
+// place: key, mark and all agree with each other, so that nothing on its disk can
+// show that records are gone. The aggregator's memory does. What was lost is
+// copied from the other archives, and with the right disk back all is well.
+func TestOlderCopyOfAnArchiveIsFoundAndHealed(t *testing.T) {
+	dir := t.TempDir()
+	w := startWorld(t, world.Config{Dir: dir, InProcess: true, Env: []string{"WAIT_ARCHIVE_MS=1000"}})
+	c := w.Client("acme")
+	const sick = "archive-a"
+	swap := func(change func()) {
+		t.Helper()
+		if err := w.StopOne(t.Context(), sick); err != nil {
+			t.Fatal(err)
+		}
+		change()
+		if err := w.Restart(t.Context(), sick); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path, older, newer := filepath.Join(dir, sick), filepath.Join(dir, "older"), filepath.Join(dir, "newer")
+	put := func(from, to int) (digests []wire.Digest) {
+		for i := from; i < to; i++ {
+			data := fmt.Appendf(nil, "content %d", i)
+			stamp(t, c, client.Submission{SHA256: sum(data), PublicMetadata: fmt.Appendf(nil, `{"n":%d}`, i), Files: []client.File{bytesFile("f", data)}})
+			digests = append(digests, sum(data))
+		}
+		return digests
+	}
+	put(0, 6)
+	swap(func() {
+		if err := os.CopyFS(older, os.DirFS(path)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	awaitThat(t, "it is up again", func() bool { return archiveState(t, c, sick) == wire.StateUp })
+	digests := put(6, 18)
+	swap(func() {
+		if err := os.Rename(path, newer); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(older, path); err != nil {
+			t.Fatal(err)
+		}
+	})
+	awaitThat(t, "the loss is seen", func() bool { return archiveState(t, c, sick) == "lost-records" })
+	job, err := c.Receipts(t.Context(), digests[0])
+	if err != nil || job.Complete || len(job.ArchivesMissing) != 1 || job.ArchivesMissing[0] != sick {
+		t.Errorf("a lookup meanwhile: complete %v, missing %v, %v", job.Complete, job.ArchivesMissing, err)
+	}
+	var page client.LostPage
+	awaitThat(t, "it is accounted for", func() bool {
+		if page, err = c.LostRecords(t.Context(), sick, wire.RecordID{}); err != nil {
+			t.Fatal(err)
+		}
+		return page.Accounting != nil && page.Accounting.DoneAt != ""
+	})
+	if page.Accounting.Absent == 0 || page.Accounting.Lost != 0 || len(page.Records) != 0 {
+		t.Errorf("accounted for: %+v", page.Accounting)
+	}
+	awaitThat(t, "everything has two copies on the others", func() bool {
+		for _, d := range digests {
+			job, err := c.Receipts(t.Context(), d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(job.Files) != 1 || len(job.Receipts) != 2 || len(job.Files[0].ArchiveIDs) < 2 || len(job.Receipts[1].ArchiveIDs) < 2 {
+				return false
+			}
+		}
+		return true
+	})
+	if state := archiveState(t, c, sick); state != "lost-records" {
+		t.Errorf("a log that lost records is %s again in the same generation", state)
+	}
+	if need.Rounds(0, 1) == 0 {
+		return // the right disk takes the time of two rounds
+	}
+	swap(func() {
+		if err := os.RemoveAll(path); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(newer, path); err != nil {
+			t.Fatal(err)
+		}
+	})
+	awaitThat(t, "the right disk is believed", func() bool { return archiveState(t, c, sick) == wire.StateUp })
+	if job, err = c.Receipts(t.Context(), digests[0]); err != nil || !job.Complete {
+		t.Errorf("complete %v, %v", job.Complete, err)
+	}
+}
