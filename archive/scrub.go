@@ -192,19 +192,13 @@ func (s *Scrub) publish() {
 func (s *Scrub) Status() ScrubStatus { return *s.status.Load() }
 
 // Healthy returns nil if neither the pass under way nor the one before found
-// damage, and no file is known to be damaged; else what was found.
+// damage; else what was found.
 func (s *Scrub) Healthy() error {
 	st := s.Status()
 	for _, pass := range []*ScrubPass{&st.Current, st.Last} {
 		if pass != nil && pass.Damages > 0 {
 			return fault.New(fault.Corrupt, "DAMAGED", "archive: the scrub found %d damages, the first: %s; archived check lists them all", pass.Damages, pass.First)
 		}
-	}
-	if s.cfg.Blobs == nil {
-		return nil
-	}
-	if files := s.cfg.Blobs.Damages(); len(files) > 0 {
-		return fault.New(fault.Corrupt, "FILE_DAMAGED", "archive: %d files are damaged, the first: %x: %s", len(files), files[0].SHA256, files[0].What)
 	}
 	return nil
 }

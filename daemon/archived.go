@@ -29,6 +29,7 @@ type Archived struct {
 	LeaseMS        int           `name:"lease-ms" env:"LEASE_MS" default:"2000" help:"Milliseconds that an archive which was restored from a backup takes no records after its first start."`
 	WitnessLedgers string        `env:"WITNESS_LEDGERS" help:"Verifier keys (name+hash+base64), separated by commas, of the ledgers whose checkpoints this archive cosigns. Empty: whoever shows one first under a name, for ever."`
 	ReconcileEvery time.Duration `env:"RECONCILE_EVERY" default:"24h" help:"How long after one reconciliation the archive begins the next: it looks for records with too few live copies and has them copied. 0 turns that off."`
+	ScrubRate      int64         `name:"scrub-bytes-per-s" env:"SCRUB_BYTES_PER_S" default:"4194304" help:"Bytes a second at which the archive reads all that it keeps, over and over, to find damage before somebody asks for it. 0 turns that off: then archived check has to be run."`
 	MaxFile        int64         `name:"max-file-bytes" env:"MAX_FILE_BYTES" default:"17179869184" help:"Largest file, in bytes."`
 }
 
@@ -42,6 +43,9 @@ func (c *Archived) Check() error {
 	}
 	if err := c.checkReserve(); err != nil {
 		return err
+	}
+	if c.ScrubRate < 0 {
+		return fault.New(fault.Invalid, "OUT_OF_RANGE", "SCRUB_BYTES_PER_S: %d is below 0, which turns the scrub off", c.ScrubRate).InField("SCRUB_BYTES_PER_S")
 	}
 	if c.ReconcileEvery < 0 {
 		return fault.New(fault.Invalid, "OUT_OF_RANGE", "RECONCILE_EVERY: %s is below 0, which turns it off", c.ReconcileEvery).InField("RECONCILE_EVERY")
@@ -171,7 +175,11 @@ func startArchive(ctx context.Context, c Archived, log *slog.Logger, level *slog
 	if err != nil {
 		return nil, err
 	}
-	admin, err := c.admin(log, level, stack, health, c.backupOrders(node, files), node.Metrics(), fileMetrics(files), conn.Metrics(), service.Metrics(), witnessMetrics, copyMetrics)
+	scrub, scrubMetrics, err := c.startScrub(node, files, log, health)
+	if err != nil {
+		return nil, err
+	}
+	admin, err := c.admin(log, level, stack, health, c.backupOrders(node, files), node.Metrics(), fileMetrics(files), conn.Metrics(), service.Metrics(), witnessMetrics, copyMetrics, scrubMetrics)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +190,7 @@ func startArchive(ctx context.Context, c Archived, log *slog.Logger, level *slog
 			}
 		})
 	}}
-	return []serve.Task{admin, sweep, watchBus(ctx, conn), watchRoom(node, files)}, nil
+	return []serve.Task{admin, sweep, scrub, watchBus(ctx, conn), watchRoom(node, files)}, nil
 }
 
 // sweepInterval is how often idle uploads are looked for.

@@ -100,9 +100,10 @@ var ArchivedProgram = Program[Archived]{
 
 // archivedCommands are the commands of archived beside serve and init.
 type archivedCommands struct {
-	Reconcile archivedReconcile `cmd:"" help:"Have the running archive look for records with too few live copies, and have them copied."`
+	Check     archivedCheck     `cmd:"" help:"Read everything that a stopped archive keeps, and say what is wrong."`
 	Backup    archivedBackup    `cmd:"" help:"Make a backup, also of a running archive, and open it to see that it is good."`
 	Restore   archivedRestore   `cmd:"" help:"Make the data directory from a backup, as a new generation of the archive."`
+	Reconcile archivedReconcile `cmd:"" help:"Have the running archive look for records with too few live copies, and have them copied."`
 }
 
 // AggregatorProgram is cmd/aggregator.
