@@ -10,6 +10,7 @@ import (
 
 	"github.com/verae/archive/bloom"
 	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/internal/pebblex"
 	"github.com/verae/archive/wire"
 )
 
@@ -195,7 +196,7 @@ func (n *Node) readError(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case pebble.IsCorruptionError(err):
+	case pebble.IsCorruptionError(err), pebblex.IsUnreadable(err):
 		return n.damaged("%w", err)
 	}
 	return fmt.Errorf("archive: read: %w", err)

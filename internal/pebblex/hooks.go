@@ -106,7 +106,12 @@ func listener(l *logger, onCorruption func(string)) *pebble.EventListener {
 				onCorruption(fmt.Sprintf("%s: %v", info.Path, info.Details))
 			}
 		},
-		BackgroundError: func(err error) { l.warn("background error", "err", err) },
+		BackgroundError: func(err error) {
+			l.warn("background error", "err", err)
+			if onCorruption != nil && (pebble.IsCorruptionError(err) || IsUnreadable(err)) {
+				onCorruption(fmt.Sprintf("in the background: %v", err))
+			}
+		},
 		DiskSlow: func(info pebble.DiskSlowInfo) {
 			l.warn("disk is slow", "path", info.Path, "op", info.OpType.String(), "dur", info.Duration)
 		},

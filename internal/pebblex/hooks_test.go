@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/verae/archive/internal/pebblex/faultfs"
 )
 
 // brokenSync is a disk whose log files fail to sync once it is broken.
@@ -228,7 +231,7 @@ func TestRepeatedEventsAreThinnedOut(t *testing.T) {
 		var out bytes.Buffer
 		l := &logger{log: slog.New(slog.NewTextHandler(&out, nil)), fatal: func(r string) { panic(r) }}
 		events := listener(l, nil)
-		for range 1000 {
+		for range 100_000 { // what a full disk makes in a minute
 			events.BackgroundError(errDisk)
 		}
 		events.LowDiskSpace(pebble.LowDiskSpaceInfo{}) // another event is not held back
@@ -238,8 +241,88 @@ func TestRepeatedEventsAreThinnedOut(t *testing.T) {
 		if len(lines) != 3 {
 			t.Fatalf("%d lines, want 3:\n%s", len(lines), out.String())
 		}
-		if !strings.Contains(lines[2], "skipped=999") {
+		if !strings.Contains(lines[2], "skipped=99999") {
 			t.Errorf("the events left out are not counted: %s", lines[2])
 		}
 	})
+}
+
+// A log that can not be written or synced, be the disk bad or full, ends the
+// process: nobody knows what of it is on disk.
+func TestAFailedLogIsFatal(t *testing.T) {
+	for name, err := range map[string]error{"bad": faultfs.ErrIO, "full": faultfs.ErrFull} {
+		for _, op := range []faultfs.Op{faultfs.OpWrite, faultfs.OpSync} {
+			t.Run(name+" "+string(op), func(t *testing.T) {
+				disk, process := faultfs.New(vfs.NewMem()), faultfs.NewProcess()
+				reason := make(chan string, 1)
+				db := mustOpen(t, Options{
+					Dir: "store", FS: disk, Create: true,
+					OnFatal: func(s string) { reason <- s; process.Die() },
+				})
+				disk.Fail(process.Kills(faultfs.Where(func(p faultfs.Point) bool { return p.Op == op && strings.HasSuffix(p.Path, ".log") }, err), 1000))
+				died := process.Run(func() {
+					err := db.Set([]byte("k"), []byte("v"), pebble.Sync)
+					t.Errorf("the write returned %v", err)
+				})
+				if !died {
+					t.Error("the process lives on")
+				}
+				select {
+				case got := <-reason:
+					if !strings.Contains(got, err.Error()) {
+						t.Errorf("the hook got %q", got)
+					}
+				default: // where Pebble panics there is no hook, but the log names the disk's error
+					if op != faultfs.OpWrite {
+						t.Error("no hook was called")
+					}
+				}
+			})
+		}
+	}
+}
+
+// A flush that fails for want of room is tried until there is some; the store
+// lives on and keeps what was written.
+func TestAFailedFlushIsMadeUpFor(t *testing.T) {
+	disk := faultfs.New(vfs.NewMem())
+	db := mustOpen(t, Options{Dir: "store", FS: disk, Create: true})
+	defer mustClose(t, db)
+	tries := make(chan struct{}, 1000)
+	disk.Fail(func(p faultfs.Point) faultfs.Outcome {
+		if p.Op != faultfs.OpCreate || !strings.HasSuffix(p.Path, ".sst") {
+			return faultfs.Outcome{}
+		}
+		tries <- struct{}{}
+		return faultfs.Outcome{Err: faultfs.ErrFull}
+	})
+	put(t, db, 0, 10)
+	flushed := make(chan error)
+	go func() { flushed <- db.Flush() }()
+	<-tries
+	<-tries // it comes again
+	put(t, db, 10, 10)
+	disk.Fail(nil)
+	if err := <-flushed; err != nil {
+		t.Error(err)
+	}
+	for i := range 20 {
+		if _, closer, err := db.Get(fmt.Appendf(nil, "key-%06d", i)); err != nil {
+			t.Errorf("key %d: %v", i, err)
+		} else if err := closer.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// What fails for good is told as damage, what passes is not.
+func TestBackgroundErrorsOfABadDiskAreDamage(t *testing.T) {
+	for err, damage := range map[error]bool{faultfs.ErrIO: true, faultfs.ErrFull: false, context.Canceled: false} {
+		told := ""
+		events := listener(&logger{log: slog.New(slog.DiscardHandler)}, func(s string) { told = s })
+		events.BackgroundError(fmt.Errorf("flush: %w", err))
+		if (told != "") != damage {
+			t.Errorf("%v is told as %q", err, told)
+		}
+	}
 }

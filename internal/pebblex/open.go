@@ -85,7 +85,8 @@ type Options struct {
 	// does, the goroutine panics, because a write that went on would show a
 	// record that is not durable. Nil means [Exit].
 	OnFatal func(reason string)
-	// OnCorruption is called when a stored block fails its checksum. The read
+	// OnCorruption is called when a stored block fails its checksum, and when work
+	// in the background meets a disk that fails, then again and again. The read
 	// that met it gets an error; the store stays open. It must be quick, since
 	// reads wait for it. Nil means that the event is only logged.
 	OnCorruption func(what string)

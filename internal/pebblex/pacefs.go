@@ -14,6 +14,10 @@ import (
 // queries need. Nobody waits for a table but the next try.
 const fullPause = 250 * time.Millisecond
 
+// ioTries is how many tables in a row a bad disk may refuse before it is paced
+// like a full one.
+const ioTries = 1000
+
 // openTries is how many tables may meet a full disk while the store is being
 // opened. Then the process ends, because Open would never return; the next start
 // finds no room and opens read-only.
@@ -23,15 +27,23 @@ const openTries = 20
 type pacer struct {
 	log     *logger
 	opening atomic.Bool
-	failed  atomic.Int32
+	full    atomic.Int32 // times the disk was full while the store was opened
+	failed  atomic.Int32 // times in a row that it refused for another reason
 }
 
+// pace returns err, late if it is likely to come again.
 func (p *pacer) pace(name string, err error) error {
+	if err == nil {
+		return nil
+	}
 	if !IsFull(err) {
+		if p.failed.Add(1) > ioTries {
+			time.Sleep(fullPause)
+		}
 		return err
 	}
 	p.log.warn("the disk is full: a table is not written and tried again", slog.String("path", name), slog.Any("err", err))
-	if p.opening.Load() && p.failed.Add(1) >= openTries {
+	if p.opening.Load() && p.full.Add(1) >= openTries {
 		p.log.Fatalf("the disk got full while the store was opening: %v", err)
 	}
 	time.Sleep(fullPause)
@@ -71,11 +83,19 @@ func (f *paceFile) Write(b []byte) (int, error) {
 	return n, f.pacer.pace(f.name, err)
 }
 
+// synced is the end of a table, if nothing went wrong.
+func (f *paceFile) synced(err error) error {
+	if err == nil {
+		f.pacer.failed.Store(0)
+	}
+	return f.pacer.pace(f.name, err)
+}
+
 // Sync is vfs.File.Sync.
-func (f *paceFile) Sync() error { return f.pacer.pace(f.name, f.File.Sync()) }
+func (f *paceFile) Sync() error { return f.synced(f.File.Sync()) }
 
 // SyncData is vfs.File.SyncData.
-func (f *paceFile) SyncData() error { return f.pacer.pace(f.name, f.File.SyncData()) }
+func (f *paceFile) SyncData() error { return f.synced(f.File.SyncData()) }
 
 // SyncTo is vfs.File.SyncTo.
 func (f *paceFile) SyncTo(length int64) (fullSync bool, err error) {

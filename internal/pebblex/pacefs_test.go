@@ -76,3 +76,36 @@ func TestOpeningDoesNotTryForEver(t *testing.T) {
 		}
 	})
 }
+
+// A bad disk is tried at once, a thousand times; then it is paced too, until it
+// takes a table.
+func TestABadDiskIsTriedSlowlyInTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := faultfs.New(vfs.NewMem())
+		fs := paceFS{disk, &pacer{log: &logger{log: slog.New(slog.DiscardHandler)}}}
+		table := func() (time.Duration, error) {
+			began := time.Now()
+			f, err := fs.Create("000001.sst", vfs.WriteCategoryUnspecified)
+			if err == nil {
+				err = errors.Join(f.Sync(), f.Close())
+			}
+			return time.Since(began), err
+		}
+		broken := faultfs.Where(func(p faultfs.Point) bool { return p.Op == faultfs.OpSync }, faultfs.ErrIO)
+		for round := range 2 {
+			disk.Fail(broken)
+			for i := range ioTries {
+				if took, err := table(); !errors.Is(err, faultfs.ErrIO) || took > 0 {
+					t.Fatalf("round %d, try %d: %v after %s", round, i, err, took)
+				}
+			}
+			if took, err := table(); err == nil || took < fullPause {
+				t.Errorf("round %d: the next: %v after %s", round, err, took)
+			}
+			disk.Fail(nil)
+			if _, err := table(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}

@@ -205,6 +205,12 @@ func humanBytes(n uint64) string {
 	return fmt.Sprintf("%d KiB", n>>10)
 }
 
+// IsUnreadable reports whether err is that of a disk, or of a file system on it,
+// that has lost what was stored: trying again gives the same.
+func IsUnreadable(err error) bool {
+	return errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EBADMSG)
+}
+
 // IsFull reports whether err says that the disk, or a quota on it, is used up.
 func IsFull(err error) bool {
 	return vfs.IsNoSpaceError(err) || errors.Is(err, syscall.EDQUOT)
