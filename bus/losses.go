@@ -23,14 +23,10 @@ func (r *Roster) Acknowledged(id wire.ArchiveID, ack wire.PutAck) {
 }
 
 // Told remembers a checkpoint that came with a message of the process boot.
-func (r *Roster) Told(id wire.ArchiveID, boot, note string) {
-	if note != "" {
-		r.learn(id, boot, note, func(*member) {})
-	}
-}
+func (r *Roster) Told(id wire.ArchiveID, boot, note string) { r.learn(id, boot, note, nil) }
 
 // learn remembers a checkpoint, and what remember adds, of the newest process of
-// an archive.
+// an archive. A checkpoint that came before costs a comparison.
 func (r *Roster) learn(id wire.ArchiveID, boot, note string, remember func(*member)) {
 	r.mu.RLock()
 	m := r.members[id]
@@ -39,10 +35,15 @@ func (r *Roster) learn(id wire.ArchiveID, boot, note string, remember func(*memb
 		return
 	}
 	c := r.checkpointOf(m, note, boot, byMessage)
+	if c == nil && remember == nil {
+		return
+	}
 	r.mu.Lock()
 	lost := false
 	if !m.heard.IsZero() && m.hello.Boot == boot {
-		remember(m)
+		if remember != nil {
+			remember(m)
+		}
 		if c != nil && m.memory.Generation == m.entry.generation() {
 			lost = r.comparing(m, *c, false, m.hello.Seq, r.now())
 		}

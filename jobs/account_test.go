@@ -256,6 +256,17 @@ func TestWhatNobodyHasIsListedAsLost(t *testing.T) {
 	if n := b.copies(kept.Parts[0].RecordID); n != 2 {
 		t.Errorf("%d copies of what was kept", n)
 	}
+	// Nobody is told that all is well: the archives are, and the record is gone.
+	job, err := w.engine.Receipts(t.Context(), alice, digestOf("document"), true, nil)
+	if err != nil || job.Complete || job.CompleteReason != wire.ReasonLost || len(job.ArchivesMissing) != 0 {
+		t.Errorf("complete %v (%s): %v", job.Complete, job.CompleteReason, err)
+	}
+	if _, err := w.engine.Record(t.Context(), alice, lost[0], false); fault.CodeOf(err) != "RECORD_LOST" {
+		t.Errorf("a lost record: %v", err)
+	}
+	if job, err := w.engine.Receipts(t.Context(), bob, digestOf("document"), true, nil); err != nil || !job.Complete {
+		t.Errorf("another tenant is told of it: %v", err)
+	}
 	// A backup of an archive is found, and brings them back.
 	b.set("archive-a", func(n *node) { n.records, n.files = saved.records, saved.files })
 	if err := w.engine.account(t.Context(), Loss{Archive: sick, ID: "2", Boot: "2"}); err != nil {
@@ -271,6 +282,9 @@ func TestWhatNobodyHasIsListedAsLost(t *testing.T) {
 		if n := b.copies(id); back > 0 && n != 2 {
 			t.Errorf("%d copies of what came back", n)
 		}
+	}
+	if job, err := w.engine.Receipts(t.Context(), alice, digestOf("document"), true, nil); err != nil || job.Complete != (back == len(lost)) {
+		t.Errorf("complete %v although %d of %d came back: %v", job.Complete, back, len(lost), err)
 	}
 }
 

@@ -76,7 +76,7 @@ func (e *Engine) correct(t *tx, l Loss, s *submission, found facts, n *tally) er
 		if nowhere {
 			err = t.list(e, l, s, i, n)
 		} else {
-			err = t.unlist(p, n)
+			err = t.unlist(s, p, n)
 		}
 		if err != nil {
 			return err
@@ -126,6 +126,10 @@ func (t *tx) list(e *Engine, l Loss, s *submission, i int, n *tally) error {
 		return err
 	}
 	t.set(lostKey(l.Archive, p.RecordID), row)
+	for _, key := range s.vanished(p) {
+		t.set(key, nil)
+	}
+	e.losses.Store(true)
 	n.lost++
 	n.listed++
 	e.cfg.Log.Error("a record that was acknowledged is on no archive", "archive", l.Archive, "record", p.RecordID, "submission", s.ID, "kind", p.Kind)
@@ -133,9 +137,12 @@ func (t *tx) list(e *Engine, l Loss, s *submission, i int, n *tally) error {
 }
 
 // unlist takes a record that was found again off the list.
-func (t *tx) unlist(p *part, n *tally) error {
+func (t *tx) unlist(s *submission, p *part, n *tally) error {
 	if p.Lost != "" {
 		t.del(lostKey(p.Lost, p.RecordID))
+		for _, key := range s.vanished(p) {
+			t.del(key)
+		}
 		p.Lost = ""
 		n.listed--
 	}

@@ -52,6 +52,7 @@ func (c *checker) run(ctx context.Context) error {
 		{rowExpiry, 0, c.expiry},
 		{rowAccount, 0, c.decodes},
 		{rowLost, 0, c.decodes},
+		{rowVanished, 16 + 2*digestLen, func([]byte, []byte) error { return nil }},
 		{rowSteering, 16 + 2*digestLen, c.steering},
 		{rowControl, refLen, c.control},
 		{rowSpread, 0, func([]byte, []byte) error { return nil }},
@@ -78,7 +79,7 @@ func (c *checker) run(ctx context.Context) error {
 
 // nothingElse finds rows of no known kind.
 func (c *checker) nothingElse() error {
-	known := []byte{rowAccount, rowLost, rowMeta, rowReservation, rowJob, rowSubmission, rowByDigest, rowFingerprint, rowIdempotency, rowOutbox, rowPending, rowEvent, rowUnannounced, rowExpiry, rowSteering, rowControl, rowSpread}
+	known := []byte{rowAccount, rowLost, rowVanished, rowMeta, rowReservation, rowJob, rowSubmission, rowByDigest, rowFingerprint, rowIdempotency, rowOutbox, rowPending, rowEvent, rowUnannounced, rowExpiry, rowSteering, rowControl, rowSpread}
 	for prefix := range 256 {
 		if bytes.IndexByte(known, byte(prefix)) >= 0 {
 			continue

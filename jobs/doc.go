@@ -37,6 +37,7 @@
 //	x unixSeconds(8) key                          empty: the row under key may expire
 //	w archiveId                                   how far what an archive acknowledged before a loss is accounted for
 //	l archiveId 0(1) recordId(32)                 a record that was lost with an archive and that no other has
+//	v tenantTag(16) digest(32) recordId(32)       empty: such a record of a tenant, by its subject, its id, or its file
 //	r tenantTag(16) digest(32) recordId(32)       how long a record, or with zeros all under the digest, is retained, and its holds
 //	c tenantTag(16) submissionId(16)              empty: a submission whose record goes to every archive; its outbox row stays
 //	a archiveId                                   empty: every such record that was ever taken is on the archive, or on the work list

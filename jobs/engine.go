@@ -142,6 +142,7 @@ type Engine struct {
 	healing  chan struct{} // bounds the heals under way at a time
 
 	steered atomic.Bool             // a tenant ever retained or held something
+	losses  atomic.Bool             // a record was ever listed as lost
 	spread  map[wire.ArchiveID]bool // has every control record, or they are on the work list; the healer's
 
 	mu       sync.Mutex                  // guards the fields below

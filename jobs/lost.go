@@ -7,6 +7,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/verae/archive/receipts"
 	"github.com/verae/archive/wire"
 )
 
@@ -35,6 +36,39 @@ type Accounting struct {
 // lostKey is the key of a row of the list of lost records.
 func lostKey(archive wire.ArchiveID, id wire.RecordID) []byte {
 	return rowKey(rowLost, []byte(archive), []byte{0}, id[:])
+}
+
+// vanished are the keys under which a lost record of s is found to be one.
+func (s *submission) vanished(p *part) (keys [][]byte) {
+	digests := []wire.Digest{s.Digest, wire.Digest(p.RecordID)}
+	if p.File > 0 {
+		digests = append(digests, s.Files[p.File-1].SHA256)
+	}
+	for _, d := range digests {
+		keys = append(keys, rowKey(rowVanished, tenantTag(s.Tenant), d[:], p.RecordID[:]))
+	}
+	return keys
+}
+
+// gatherHonestly asks the archives, and calls no answer complete in which a record
+// of the tenant is missing that is known to be lost.
+func (e *Engine) gatherHonestly(ctx context.Context, digest wire.Digest, tenant wire.TenantID, kinds []wire.Kind) (receipts.Gathered, error) {
+	found, err := e.cfg.Gatherer.Gather(ctx, digest, tenant, kinds)
+	if err != nil || !found.Complete || !e.losses.Load() {
+		return found, err
+	}
+	prefix := rowKey(rowVanished, tenantTag(tenant), digest[:])
+	err = e.store.view(func(r pebble.Reader) error {
+		return scan(r, prefix, func(key, _ []byte) (bool, error) {
+			id := wire.RecordID(key[len(prefix):])
+			if slices.ContainsFunc(found.Records, func(h receipts.Held) bool { return h.Record.ID == id }) {
+				return true, nil // it came back, and is taken off the list soon
+			}
+			found.Complete, found.Reason = false, wire.ReasonLost
+			return false, nil
+		})
+	})
+	return found, err
 }
 
 // maxLostPage is how many lost records are returned at a time.
@@ -81,6 +115,7 @@ func (e *Engine) countLost() error {
 		return scan(r, []byte{rowLost}, func([]byte, []byte) (bool, error) { n++; return true, nil })
 	})
 	e.metrics.lost.Set(float64(n))
+	e.losses.Store(n > 0)
 	return err
 }
 

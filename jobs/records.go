@@ -83,6 +83,9 @@ func (e *Engine) one(ctx context.Context, tenant wire.TenantID, key wire.Digest,
 			return held, nil
 		}
 	}
+	if found.Reason == wire.ReasonLost && len(found.Missing) == 0 {
+		return receipts.Held{}, fault.New(fault.NotFound, "RECORD_LOST", "id: it was stored, and no archive has it any more: the operator has it on a list; send it again if you can")
+	}
 	if !found.Complete && len(found.Expected) > 0 {
 		return receipts.Held{}, unheard(found)
 	}

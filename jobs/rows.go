@@ -30,6 +30,7 @@ const (
 	rowExpiry      = 'x'
 	rowAccount     = 'w'
 	rowLost        = 'l'
+	rowVanished    = 'v'
 	rowSteering    = 'r'
 	rowControl     = 'c'
 	rowSpread      = 'a'

@@ -40,9 +40,9 @@ func TestLaw6LostRecordsAreNeverComplete(t *testing.T) {
 		want   statement
 		shared []wire.ArchiveID
 	}{
-		"it has something":            {"archive-b", 0, reply("archive-b", m), statement{roster{"archive-b"}, 2, false, "deadline", 3 * ms}, roster{"archive-a", "archive-b"}},
-		"it has nothing":              {"archive-b", 0, reply("archive-b"), statement{roster{"archive-b"}, 1, false, "deadline", 3 * ms}, roster{"archive-a"}},
-		"it is found out meanwhile":   {"archive-b", 2 * ms, reply("archive-b"), statement{roster{"archive-b"}, 1, false, "deadline", 3 * ms}, roster{"archive-a"}},
+		"it has something":            {"archive-b", 0, reply("archive-b", m), statement{roster{"archive-b"}, 2, false, "lost-records", 3 * ms}, roster{"archive-a", "archive-b"}},
+		"it has nothing":              {"archive-b", 0, reply("archive-b"), statement{roster{"archive-b"}, 1, false, "lost-records", 3 * ms}, roster{"archive-a"}},
+		"it is found out meanwhile":   {"archive-b", 2 * ms, reply("archive-b"), statement{roster{"archive-b"}, 1, false, "lost-records", 3 * ms}, roster{"archive-a"}},
 		"it is found out later":       {"archive-b", 9 * ms, reply("archive-b"), statement{none, 1, true, "all", 3 * ms}, roster{"archive-a"}},
 		"it says so itself":           {"", 0, lostSome, statement{roster{"archive-b"}, 1, false, "deadline", wait}, roster{"archive-a"}},
 		"one that is not asked is":    {"archive-z", 0, reply("archive-b"), statement{none, 1, true, "all", 3 * ms}, roster{"archive-a"}},

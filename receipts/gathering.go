@@ -150,9 +150,12 @@ func (g *gathering) result(ended string) Gathered {
 		Missing:  g.missing(),
 		Reason:   ended,
 	}
-	out.Complete = g.heard() && len(out.Missing) == 0
-	if out.Complete {
-		out.Reason = wire.ReasonAll
+	switch {
+	case !g.heard():
+	case len(out.Missing) == 0:
+		out.Complete, out.Reason = true, wire.ReasonAll
+	default:
+		out.Reason = wire.ReasonLost
 	}
 	var replied []wire.ArchiveID
 	for _, held := range out.Records {

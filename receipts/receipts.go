@@ -90,5 +90,5 @@ type Gathered struct {
 	Missing  []wire.ArchiveID // those of them that did not answer in full, sorted
 	Replied  int              // archives that answered with at least one record of Records
 	Complete bool             // every expected archive answered in full, and there is one
-	Reason   string           // wire.ReasonAll, ReasonDeadline or ReasonNoArchives
+	Reason   string           // wire.ReasonAll, ReasonDeadline, ReasonLost or ReasonNoArchives
 }

@@ -249,6 +249,7 @@ const (
 	ReasonAll        = "all"
 	ReasonDeadline   = "deadline"
 	ReasonNoArchives = "no-archives"
+	ReasonLost       = "lost-records" // all have answered, and something that was acknowledged is gone
 )
 
 // Job is a job as one caller may see it. The fields of the original contract
