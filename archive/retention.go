@@ -17,7 +17,7 @@ func (r row) steers(viewer wire.TenantID) bool {
 // was asked for: a file is also found by its own digest. steered says whether
 // there are any under q.SHA256; it spares the look.
 func (n *Node) addRetention(ctx context.Context, q wire.Query, records []wire.Record, steered bool) error {
-	known := map[wire.Digest]*wire.Controls{}
+	var known map[wire.Digest]*wire.Controls // by subject; made only if there is anything to know
 	for i := range records {
 		r := &records[i]
 		if r.TenantID != q.TenantID || r.SHA256 == q.SHA256 && !steered {
@@ -28,6 +28,9 @@ func (n *Node) addRetention(ctx context.Context, q wire.Query, records []wire.Re
 			var err error
 			if controls, err = n.controls(ctx, r.SHA256, q.TenantID); err != nil {
 				return err
+			}
+			if known == nil {
+				known = map[wire.Digest]*wire.Controls{}
 			}
 			known[r.SHA256] = controls
 		}
