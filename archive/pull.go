@@ -191,7 +191,9 @@ func (p *Puller) pull(ctx context.Context, id wire.RecordID, from []wire.Archive
 	out := Pulled{ID: id}
 	rec, here, err := p.local(ctx, id)
 	if err == nil && !here {
-		rec, err = p.record(ctx, id, from)
+		if err = p.node.health.accepting(); err == nil { // else all would be fetched for nothing
+			rec, err = p.record(ctx, id, from)
+		}
 	}
 	if err == nil && rec.File != nil {
 		err = p.file(ctx, rec.File, from)

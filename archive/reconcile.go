@@ -25,8 +25,9 @@ type ReconcilerConfig struct {
 	Node   *Node
 	Puller *Puller
 	Fleet  Fleet
-	// Copies is PUT_COPIES: how many live copies a record should have. Control
-	// records should be on every archive. Less than 1 counts as 1.
+	// Copies is PUT_COPIES: how many live copies a record should have, or as many
+	// as there are enrolled archives. Control records should be on every live
+	// one. Less than 1 counts as 1.
 	Copies int
 	// Every is how long after the end of one reconciliation the next begins by
 	// itself; 0 means never. Those that were asked for, or cut short, run anyway.

@@ -254,7 +254,8 @@ func TestOnlyLiveCopiesOfEnrolledArchivesCount(t *testing.T) {
 		copies  int // on c
 	}{
 		{"all is well", nil, func(*fleetOf) {}, 0, 0},
-		{"the other is not enrolled, and the third neither", []wire.ArchiveID{"archive-a"}, func(*fleetOf) {}, 1, 0},
+		{"there is no other", []wire.ArchiveID{"archive-a"}, func(*fleetOf) {}, 0, 0},
+		{"the others are not enrolled, and one is dead", []wire.ArchiveID{"archive-a", "archive-z"}, func(*fleetOf) {}, 1, 0},
 		{"the other does not answer, the third is full", nil, func(f *fleetOf) {
 			f.full = []wire.ArchiveID{"archive-c"}
 			f.onHas = func(id wire.ArchiveID) error {

@@ -15,6 +15,7 @@ const (
 	askTries   = 3           // times that an archive is asked before it counts as not there
 	askPause   = time.Second // between them, and between questions about a pull under way
 	pullsAside = 8           // archives that pull at the same time
+	asksAside  = 8           // archives that are asked at the same time
 )
 
 // batch is one step of a reconciliation.
@@ -23,6 +24,7 @@ type batch struct {
 	all bool
 
 	self     wire.ArchiveID
+	want     int              // copies that a record should have; no more than there are archives
 	live     []wire.ArchiveID // archives whose copies count, and that answered: this one too
 	writable []wire.ArchiveID // those of them that take records
 
@@ -102,23 +104,24 @@ func (b *batch) ask(ctx context.Context, entries []entry) (have [][]wire.Archive
 	for i, e := range entries {
 		ids[i] = e.id
 	}
+	b.want = min(b.r.cfg.Copies, len(counted))
+	if !slices.Contains(counted, b.self) {
+		b.want = min(b.r.cfg.Copies, len(counted)+1)
+	}
+	peers := slices.DeleteFunc(fleet.Alive(), func(id wire.ArchiveID) bool { return id == b.self || !slices.Contains(counted, id) })
+	answers := b.askAll(ctx, peers, ids)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	have = make([][]wire.ArchiveID, len(entries))
 	b.live = []wire.ArchiveID{b.self}
-	for _, peer := range fleet.Alive() {
-		if peer == b.self || !slices.Contains(counted, peer) {
-			continue
-		}
-		got, err := b.has(ctx, peer, ids)
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		if err != nil {
-			b.r.log.Warn("an archive does not say what it has; its copies do not count now", "peer", peer, "err", err)
+	for p, peer := range peers {
+		if answers[p] == nil {
 			continue
 		}
 		b.live = append(b.live, peer)
-		for i := range got {
-			if got[i] {
+		for i, has := range answers[p] {
+			if has {
 				have[i] = append(have[i], peer)
 			}
 		}
@@ -132,6 +135,29 @@ func (b *batch) ask(ctx context.Context, entries []entry) (have [][]wire.Archive
 		b.writable = append(b.writable, b.self)
 	}
 	return have, nil
+}
+
+// askAll asks archives which of the records they have, some at the same time. The
+// answer of one that does not say is nil.
+func (b *batch) askAll(ctx context.Context, peers []wire.ArchiveID, ids []wire.RecordID) [][]bool {
+	answers := make([][]bool, len(peers))
+	slots := make(chan struct{}, asksAside)
+	var wg sync.WaitGroup
+	for i, peer := range peers {
+		wg.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			got, err := b.has(ctx, peer, ids)
+			switch {
+			case err == nil:
+				answers[i] = got
+			case ctx.Err() == nil:
+				b.r.log.Warn("an archive does not say what it has; its copies do not count now", "peer", peer, "err", err)
+			}
+		})
+	}
+	wg.Wait()
+	return answers
 }
 
 // has asks one archive, more than once if need be.
@@ -168,7 +194,7 @@ func (b *batch) wish(e entry, others []wire.ArchiveID) *wish {
 		w.holders = append(w.holders, b.self)
 	}
 	w.holders = append(w.holders, others...)
-	want := b.r.cfg.Copies
+	want := b.want
 	if e.control {
 		want = len(b.live)
 	}

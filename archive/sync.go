@@ -34,9 +34,10 @@ type Peers interface {
 	// Alive returns the other archives that were heard lately, whatever their
 	// state, sorted.
 	Alive() []wire.ArchiveID
-	// Remembered asks all live peers what they have heard archive say of itself,
-	// and returns their answers, at most wire.MaxGenerations of each. It fails
-	// only when no peer answered; with no live peer it returns nothing.
+	// Remembered asks all live peers, and an aggregator, what they have heard
+	// archive say of itself, and returns their answers, at most
+	// wire.MaxGenerations of each. It fails only when there are live peers and
+	// nobody answered; with nobody to ask it returns nothing.
 	Remembered(ctx context.Context, archive wire.ArchiveID) ([]wire.Remembered, error)
 }
 

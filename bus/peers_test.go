@@ -90,6 +90,19 @@ func TestPeersRememberTheMostThatTheyHeard(t *testing.T) {
 	if got, err := repair.Remembered(t.Context(), "archive-z"); err != nil || len(got) != 0 {
 		t.Errorf("of a stranger: %v, %v", got, err)
 	}
+	roster := wire.RosterReply{Archives: []wire.RosterMember{
+		{ID: "archive-a", Key: "k", Generation: 2, Seq: 99, Checkpoint: "note", State: StateSilent}, {ID: "archive-b", Seq: 5},
+	}}
+	stop, err := connect(t, s, "aggregator").listen(wire.SubjectRosterGet, "", func(m *nats.Msg) { m.Respond(encode(t, roster)) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	want = append(want, wire.Remembered{By: "aggregator", ArchiveID: "archive-a", Key: "k", Generation: 2, Seq: 99, Checkpoint: "note"})
+	got, err = repair.Remembered(t.Context(), "archive-a")
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("with an aggregator: %v (-want +got):\n%s", err, diff)
+	}
 }
 
 // What is remembered of one archive has a bound, and the newest generations stay.

@@ -91,25 +91,41 @@ func (p *Peers) memoryOf(id wire.ArchiveID) []wire.Remembered {
 	return out
 }
 
-// Remembered asks all live peers what they have heard an archive say of itself.
-// It fails only when there are some and none answered.
+// byAggregator is in whose name the memory of an aggregator is told.
+const byAggregator wire.ArchiveID = "aggregator"
+
+// Remembered asks all live peers, and an aggregator, what they have heard an
+// archive say of itself. It fails only when there are peers and nobody answered.
 func (p *Peers) Remembered(ctx context.Context, id wire.ArchiveID) ([]wire.Remembered, error) {
 	peers := slices.DeleteFunc(p.Alive(), func(peer wire.ArchiveID) bool { return peer == id })
-	answers, errs := make([][]wire.Remembered, len(peers)), make([]error, len(peers))
+	answers, errs := make([][]wire.Remembered, len(peers)+1), make([]error, len(peers)+1)
 	var wg sync.WaitGroup
 	for i, peer := range peers {
 		wg.Go(func() { answers[i], errs[i] = p.rememberedBy(ctx, peer, id) })
 	}
+	wg.Go(func() { answers[len(peers)], errs[len(peers)] = p.rememberedByRoster(ctx, id) })
 	wg.Wait()
-	for i, err := range errs {
-		if err != nil {
-			p.log.Warn("an archive did not say what it remembers", "peer", peers[i], "of", id, "err", err)
+	for i, peer := range peers {
+		if errs[i] != nil {
+			p.log.Warn("an archive did not say what it remembers", "peer", peer, "of", id, "err", errs[i])
 		}
 	}
 	if len(peers) > 0 && !slices.Contains(errs, nil) {
-		return nil, fault.New(fault.Transient, CodeTimeout, "bus: none of %d archives said what it remembers of %s: %w", len(peers), id, errs[0])
+		return nil, fault.New(fault.Transient, CodeTimeout, "bus: none of %d archives said what it remembers of %s, nor did an aggregator: %w", len(peers), id, errs[0])
 	}
 	return slices.Concat(answers...), nil
+}
+
+// rememberedByRoster returns what an aggregator has on disk of an archive: of
+// the generation that it accepted.
+func (p *Peers) rememberedByRoster(ctx context.Context, id wire.ArchiveID) (list []wire.Remembered, err error) {
+	roster, err := p.Roster(ctx)
+	for _, m := range roster.Archives {
+		if m.ID == id {
+			list = append(list, wire.Remembered{By: byAggregator, ArchiveID: id, Key: m.Key, Generation: m.Generation, Seq: m.Seq, Checkpoint: m.Checkpoint})
+		}
+	}
+	return list, err
 }
 
 func (p *Peers) rememberedBy(ctx context.Context, peer, id wire.ArchiveID) ([]wire.Remembered, error) {

@@ -83,7 +83,8 @@ type SyncMemory struct {
 	Remembered []Remembered `json:"remembered"`
 }
 
-// Remembered is the most that the archive By has heard of the log of another.
+// Remembered is the most that the archive By, or an aggregator, has heard of the
+// log of an archive. HeardAt is absent if it is not known.
 // Seq and Checkpoint may be of different hellos. Neither is proved to be true:
 // who relies on a checkpoint verifies it with a key that he knows.
 type Remembered struct {
@@ -93,7 +94,7 @@ type Remembered struct {
 	Generation int       `json:"generation"`
 	Seq        uint64    `json:"seq"`
 	Checkpoint string    `json:"checkpoint,omitzero"`
-	HeardAt    Time      `json:"heardAt"`
+	HeardAt    Time      `json:"heardAt,omitzero"`
 }
 
 // Check reports the first rule that r breaks, as an *Error.
