@@ -187,6 +187,12 @@ func (r *repairer) run(ctx context.Context) (err error) {
 	return err
 }
 
+// Codes of refusals of a repair.
+const (
+	codeRolledBack  = "ROLLED_BACK"    // others know more than the directory
+	codeNothingLeft = "RECORD_UNKNOWN" // not even the id of a record is known
+)
+
 // refuse is the end of a repair that can not be.
 func (r *repairer) refuse(code, format string, args ...any) error {
 	return fault.New(fault.Corrupt, code, "archive: repair %s: "+format+"; nothing was changed. What is left can be saved with `archived backup`, and `archived restore` makes a new generation from a backup",

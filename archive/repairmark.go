@@ -116,7 +116,7 @@ func (r *repairer) prove() error {
 	}
 	if len(marks) > 0 {
 		m := marks[len(marks)-1]
-		return r.refuse("ROLLED_BACK", "%d leaves were signed, and neither store nor skeleton knows of more than %d: this is an older copy of the directory, or both were cut", m.size, t.edge.Size())
+		return r.refuse(codeRolledBack, "%d leaves were signed, and neither store nor skeleton knows of more than %d: this is an older copy of the directory, or both were cut", m.size, t.edge.Size())
 	}
 	return nil
 }

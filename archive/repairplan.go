@@ -256,10 +256,10 @@ func (r *repairer) cut(ctx context.Context) error {
 			continue
 		}
 		if s.seq <= under && s.seq > own && !r.anyKnown(r.slots[i:]) {
-			return r.refuse("ROLLED_BACK", "other archives have seen this one sign seq %d, and neither its store, its skeleton nor its mark knows of more than seq %d: this is an older copy of the directory", under, s.seq-1)
+			return r.refuse(codeRolledBack, "other archives have seen this one sign seq %d, and neither its store, its skeleton nor its mark knows of more than seq %d: this is an older copy of the directory", under, s.seq-1)
 		}
 		if s.seq <= under {
-			return r.refuse("RECORD_UNKNOWN", "of seq %d nothing is left: neither log, skeleton nor index say which record it was", s.seq)
+			return r.refuse(codeNothingLeft, "of seq %d nothing is left: neither log, skeleton nor index say which record it was", s.seq)
 		}
 		for _, rest := range r.slots[i:] {
 			if r.holes[rest.seq] == nil {

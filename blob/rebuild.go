@@ -25,6 +25,14 @@ func (r *repair) salvage(ctx context.Context) (roots []rootInfo, err error) {
 	for _, d := range old.Damages() {
 		r.damage("%v", d)
 	}
+	for e, err := range old.Range(ownerKey, append(ownerKey[:len(ownerKey):len(ownerKey)], 0)) {
+		if err != nil {
+			return nil, err
+		}
+		if owner, err := unseal(e.Key, e.Value); err == nil && r.cfg.Owner != "" && string(owner) != r.cfg.Owner {
+			return nil, fault.New(fault.Conflict, CodeForeign, "blob: these are the files of %q, not of %q; give the right directory, or mount the right volume", owner, r.cfg.Owner)
+		}
+	}
 	known := make(map[string]bool)
 	add := func(root rootInfo) {
 		if key := string(fileKey(root.file, root.cid)); !known[key] {

@@ -129,6 +129,9 @@ func (r *repair) judge(ctx context.Context, dir string) (sound bool, err error) 
 		return false, err
 	}
 	s, err := r.openAside(dirCheck)
+	if fault.Is(err, fault.Conflict) {
+		return false, err // another's store
+	}
 	if err != nil {
 		r.damage("%v", err)
 		return false, ctx.Err()
@@ -151,6 +154,25 @@ func (r *repair) openAside(dir string) (*Store, error) {
 	}
 	s.startIndexing()
 	return s, nil
+}
+
+// OpenCopy opens a store that no process has open without changing anything in
+// it: its index is a copy, in a directory beside it that release removes again,
+// after Close. Nothing may be written to the store.
+func OpenCopy(cfg StoreConfig) (s *Store, release func() error, err error) {
+	r := &repair{cfg: cfg.withDefaults()}
+	fs, copied := r.cfg.FS, r.cfg.FS.PathJoin(r.cfg.Dir, dirCheck)
+	release = func() error { return fs.RemoveAll(copied) }
+	if err := release(); err != nil {
+		return nil, nil, err
+	}
+	if err := pebblex.CloneClosed(fs, fs.PathJoin(r.cfg.Dir, dirIndex), copied); err != nil {
+		return nil, nil, errors.Join(err, release())
+	}
+	if s, err = r.openAside(dirCheck); err != nil {
+		return nil, nil, errors.Join(err, release())
+	}
+	return s, release, nil
 }
 
 // compare checks an index. Files whose bytes are at fault are Missing; all else

@@ -115,6 +115,9 @@ func RunArchive(ctx context.Context, c Archived, log *slog.Logger, level *slog.L
 	if c.NATSURL == "" {
 		return fault.New(fault.Invalid, "MISSING", "NATS_URL: an archive needs the URL of a NATS server").InField("NATS_URL")
 	}
+	if err := c.unfinishedRepair(); err != nil {
+		return err
+	}
 	if err := mustExist(c.DataDir, dirRecords, "archived"); err != nil {
 		return err
 	}

@@ -1,0 +1,182 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/verae/archive/archive"
+	"github.com/verae/archive/blob"
+	"github.com/verae/archive/bus"
+	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/internal/pebblex"
+	"github.com/verae/archive/internal/serve"
+	"github.com/verae/archive/wire"
+)
+
+// archivedRepair is `archived repair`.
+type archivedRepair struct {
+	Offline    bool `help:"Ask no other archive: what is not here is lost, and a stub proves that it was."`
+	DryRun     bool `name:"dry-run" help:"Say what would be done and change nothing."`
+	TrustStore bool `name:"trust-store" help:"When the mark is lost and no other archive remembers one, take the end of what is left for the end of the log. Records that were cut off behind it are then not missed."`
+	JSON       bool `name:"json" help:"Write the report as JSON."`
+}
+
+// repairReport is what `archived repair --json` writes.
+type repairReport struct {
+	Records *archive.RepairReport `json:"records"`
+	Files   repairedFiles         `json:"files"`
+}
+
+type repairedFiles struct {
+	Rebuilt  bool         `json:"rebuilt"` // the index of the files was built anew
+	Damages  []string     `json:"damages"`
+	Fetched  []fileOutput `json:"fetched"`
+	Lost     []fileOutput `json:"lost"`
+	Evidence []string     `json:"evidence"`
+}
+
+type fileOutput struct {
+	SHA256 wire.Digest `json:"sha256"`
+	CID    string      `json:"cid"`
+	Size   int64       `json:"size"`
+}
+
+// Run repairs a stopped archive, its files first: records name them.
+func (c archivedRepair) Run(ctx context.Context, env Env[Archived]) (err error) {
+	cfg := env.Config
+	if err := cfg.Check(); err != nil {
+		return err
+	}
+	if !c.Offline && cfg.NATSURL == "" {
+		return fault.New(fault.Invalid, "MISSING", "NATS_URL: a repair asks the other archives for what is missing; give their NATS server, or --offline").InField("NATS_URL")
+	}
+	if pending, err := pebblex.Pending(nil, filepath.Join(cfg.DataDir, dirRecords)); err != nil || !pending {
+		if err := errors.Join(err, mustExist(cfg.DataDir, dirRecords, "archived")); err != nil {
+			return err
+		}
+	}
+	r := &archiveRepair{archivedRepair: c, cfg: cfg, log: env.Log, now: time.Now()}
+	r.report.Files = repairedFiles{Damages: []string{}, Fetched: []fileOutput{}, Lost: []fileOutput{}, Evidence: []string{}}
+	if !c.Offline {
+		leave, err := r.meetPeers(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, leave()) }()
+	}
+	err = r.run(ctx)
+	if r.report.Records != nil {
+		err = errors.Join(err, r.write(env.Stdout))
+	}
+	return err
+}
+
+// archiveRepair is one run of it.
+type archiveRepair struct {
+	archivedRepair
+	cfg   Archived
+	log   *slog.Logger
+	now   time.Time
+	peers archive.Peers // nil: offline
+	files *blob.Store
+
+	missing []blob.FileRef // named by the index of the files
+	report  repairReport
+}
+
+// meetPeers begins to hear the other archives and waits until all have been
+// heard that can be.
+func (r *archiveRepair) meetPeers(ctx context.Context) (leave func() error, err error) {
+	conn, err := bus.Connect(bus.Config{URL: r.cfg.NATSURL, Name: "repair-" + r.cfg.ArchiveID, NKeyFile: r.cfg.NKeyFile, Log: r.log})
+	if err != nil {
+		return nil, err
+	}
+	peers, err := bus.NewPeers(conn, bus.PeersConfig{Self: wire.ArchiveID(r.cfg.ArchiveID), Log: r.log})
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	leave = func() error { peers.Close(); return conn.Close() }
+	if err := peers.Settle(ctx); err != nil {
+		return nil, errors.Join(err, leave())
+	}
+	r.peers = peers
+	return leave, nil
+}
+
+func (r *archiveRepair) run(ctx context.Context) error {
+	if err := r.repairFiles(ctx); err != nil {
+		return err
+	}
+	if err := r.withFiles(func(files archive.Files) (err error) {
+		if err := r.refetchAll(ctx); err != nil {
+			return err
+		}
+		r.report.Records, err = archive.Repair(ctx, archive.RepairConfig{
+			Config: r.cfg.recordConfig(r.log, files), Peers: r.peers, TrustStore: r.TrustStore, DryRun: r.DryRun,
+			Refetch: func(ctx context.Context, f wire.File) error {
+				return r.refetch(ctx, blob.FileRef{SHA256: f.SHA256, CID: f.CID, Size: f.Size})
+			},
+		})
+		return err
+	}); err != nil {
+		r.report.Records = nil // what was not done is not reported
+		return err
+	}
+	return r.outcome()
+}
+
+// unfinishedRepair refuses to use a directory of which a repair is under way, or
+// was cut short: what is in it may be about to be replaced.
+func (c *Archived) unfinishedRepair() error {
+	for _, dir := range []string{filepath.Join(c.DataDir, dirRecords), filepath.Join(c.DataDir, dirFiles, "index")} {
+		pending, err := pebblex.Pending(nil, dir)
+		if err != nil {
+			return err
+		}
+		if pending {
+			return fault.New(fault.Corrupt, "REPAIR_UNFINISHED",
+				"DATA_DIR: a repair of %s is under way, or was cut short: wait for it, or run `archived repair` again, which ends it", dir).InField("DATA_DIR")
+		}
+	}
+	return nil
+}
+
+// outcome is the end of a repair that was done: whole, or not any more.
+func (r *archiveRepair) outcome() error {
+	records := r.report.Records
+	if records.Clean() && len(r.report.Files.Lost) == 0 {
+		return nil
+	}
+	lost := len(r.report.Files.Lost)
+	for _, f := range records.Files {
+		if f.Lost {
+			lost++
+		}
+	}
+	return &serve.ExitError{Code: serve.ExitDamaged, Err: fmt.Errorf("archived: %d records and %d files are lost, %d records were left out: nobody who could be asked has them; the report names them. If an archive that has them comes back, run the repair again",
+		len(records.Lost), lost, len(records.LeftOut))}
+}
+
+// write tells people, or programs, what was done.
+func (r *archiveRepair) write(out io.Writer) error {
+	if r.JSON {
+		enc := json.NewEncoder(out)
+		enc.SetIndent("", "  ")
+		return enc.Encode(r.report)
+	}
+	w := repairWriter{out: out}
+	if r.DryRun {
+		w.would = "would be "
+	}
+	w.damages(r.report)
+	w.files(r.report)
+	w.records(r.report.Records)
+	w.summary(r.cfg.DataDir, r.report)
+	return w.err
+}

@@ -1,0 +1,165 @@
+package daemon
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/verae/archive/archive"
+	"github.com/verae/archive/blob"
+	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/wire"
+)
+
+// repairFiles makes the index of the files what the files give.
+func (r *archiveRepair) repairFiles(ctx context.Context) error {
+	got, err := blob.RepairIndex(ctx, r.cfg.fileConfig(r.log, false), r.DryRun)
+	files := &r.report.Files
+	files.Damages = append(files.Damages, got.Damages...)
+	files.Rebuilt = files.Rebuilt || got.Rebuilt
+	if got.Evidence != "" {
+		files.Evidence = append(files.Evidence, got.Evidence)
+	}
+	r.missing = got.Missing
+	return err
+}
+
+// withFiles calls f with the files: in a dry run with a copy of their index, or
+// with what their names tell if there is none that opens.
+func (r *archiveRepair) withFiles(f func(archive.Files) error) (err error) {
+	cfg := r.cfg.fileConfig(r.log, false)
+	switch {
+	case !r.DryRun:
+		r.files, err = blob.OpenStore(cfg)
+	case r.report.Files.Rebuilt:
+		return f(namedFiles{cfg.Dir})
+	default:
+		var release func() error
+		if r.files, release, err = blob.OpenCopy(cfg); err == nil {
+			defer func() { err = errors.Join(err, release()) }()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.files.Close()) }()
+	return f(r.files)
+}
+
+// namedFiles are the files of a store whose index is lost. They are there if a
+// file has their name; their blocks are not known.
+type namedFiles struct{ dir string }
+
+// Blocks is that of archive.Files.
+func (n namedFiles) Blocks(_ context.Context, sha256 [32]byte, cid string) ([][32]byte, error) {
+	_, err := n.Size(context.Background(), sha256, cid)
+	return nil, err
+}
+
+// Size is that of archive.Files.
+func (n namedFiles) Size(_ context.Context, sha256 [32]byte, _ string) (int64, error) {
+	name := hex.EncodeToString(sha256[:])
+	info, err := os.Stat(filepath.Join(n.dir, "files", name[:2], name))
+	if err != nil {
+		return 0, fault.Wrap(fault.NotFound, err)
+	}
+	return info.Size(), nil
+}
+
+// refetchAll makes the files whole that the index names and that are not.
+func (r *archiveRepair) refetchAll(ctx context.Context) error {
+	for _, ref := range r.missing {
+		out := fileOutput{SHA256: ref.SHA256, CID: ref.CID, Size: ref.Size}
+		var err error
+		if r.DryRun {
+			err = r.ask(ctx, ref)
+		} else {
+			err = r.refetch(ctx, ref)
+		}
+		switch {
+		case err == nil:
+			r.report.Files.Fetched = append(r.report.Files.Fetched, out)
+		case fault.Is(err, fault.NotFound):
+			r.report.Files.Lost = append(r.report.Files.Lost, out)
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// evidence is where damaged files go that others take the place of.
+func (r *archiveRepair) evidence() string {
+	return filepath.Join(r.cfg.DataDir, dirFiles, "damaged-"+r.now.UTC().Format("20060102T150405Z"))
+}
+
+// refetch makes a file whole, from here or from another archive. Only when all
+// that were asked have answered is fault.NotFound the answer.
+func (r *archiveRepair) refetch(ctx context.Context, ref blob.FileRef) error {
+	var silent error
+	_, err := r.files.Refetch(ctx, ref, r.evidence(), r.sources(&silent))
+	if fault.Is(err, fault.NotFound) && silent != nil {
+		return silent
+	}
+	return err
+}
+
+// sources are the other archives as sources of files. silent is set if one of
+// them, or all, could not be asked.
+func (r *archiveRepair) sources(silent *error) (sources []blob.CopySource) {
+	if r.peers == nil {
+		return nil
+	}
+	alive := r.peers.Alive()
+	if len(alive) == 0 {
+		*silent = fault.New(fault.Transient, "NO_PEERS", "daemon: files are missing and no other archive was heard that could have them; start the others, or give --offline to do without")
+	}
+	for _, peer := range alive {
+		sources = append(sources, func(ctx context.Context, ref blob.FileRef, write func([]byte) error) error {
+			err := r.copyFrom(ctx, peer, ref, write)
+			if fault.Is(err, fault.Transient) {
+				*silent = fault.New(fault.Transient, "NO_ANSWER", "daemon: archive %s may have file %x and does not answer; run the repair again when it does, or give --offline to do without: %w", peer, ref.SHA256, err)
+			}
+			return err
+		})
+	}
+	return sources
+}
+
+// copyFrom sends the bytes that an archive has of a file.
+func (r *archiveRepair) copyFrom(ctx context.Context, peer wire.ArchiveID, ref blob.FileRef, write func([]byte) error) error {
+	for off := int64(0); off < ref.Size; {
+		data, size, err := r.peers.File(ctx, peer, ref.SHA256, ref.CID, off, int(min(wire.FragmentSize, ref.Size-off)))
+		if err != nil {
+			return err
+		}
+		if size != ref.Size || len(data) == 0 {
+			return fault.New(fault.Corrupt, "WRONG_ANSWER", "daemon: archive %s has %d bytes of the %d of file %x", peer, size, ref.Size, ref.SHA256)
+		}
+		off += int64(len(data))
+		if err := write(data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ask is refetch for a dry run: who says that he has the first byte is believed.
+func (r *archiveRepair) ask(ctx context.Context, ref blob.FileRef) error {
+	var silent error
+	var refusals []error
+	r.sources(&silent)
+	if r.peers == nil || silent != nil {
+		return errors.Join(silent, fault.New(fault.NotFound, blob.CodeNoCopy, "daemon: nobody was asked for file %x", ref.SHA256))
+	}
+	for _, peer := range r.peers.Alive() {
+		_, size, err := r.peers.File(ctx, peer, ref.SHA256, ref.CID, 0, 1)
+		if err == nil && size == ref.Size {
+			return nil
+		}
+		refusals = append(refusals, err)
+	}
+	return fault.New(fault.NotFound, blob.CodeNoCopy, "daemon: no other archive has file %x: %w", ref.SHA256, errors.Join(refusals...))
+}
