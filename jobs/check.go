@@ -55,7 +55,7 @@ func (c *checker) run(ctx context.Context) error {
 		{rowVanished, 16 + 2*digestLen, func([]byte, []byte) error { return nil }},
 		{rowSteering, 16 + 2*digestLen, c.steering},
 		{rowControl, refLen, c.control},
-		{rowSpread, 0, func([]byte, []byte) error { return nil }},
+		{rowSpread, 0, c.decodes},
 	} {
 		err := scan(c.r, []byte{kind.prefix}, func(key, row []byte) (bool, error) {
 			if len(c.found) >= maxFindings {

@@ -13,8 +13,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/receipts"
 	"github.com/verae/archive/wire"
 )
+
+// impatient does not wait long for archives that are away.
+func impatient(c *Config) { c.Gatherer.(*receipts.Gatherer).Wait = 200 * time.Millisecond }
 
 // in is the instant some years from now, as a request gives it.
 func in(years int) wire.Time {
@@ -247,7 +251,7 @@ func TestHoldsOfTooManyNames(t *testing.T) {
 // What is not there and what is another tenant's look the same, and nothing is
 // said of either.
 func TestSteeringWhatIsNotThere(t *testing.T) {
-	w := newWorld(t, 2, nil)
+	w := newWorld(t, 2, impatient)
 	a, _ := w.must(bob, hashBody(digestOf("document"), metadata("1"), `"public":true`))
 	w.must(alice, hashBody(digestOf("a bare hash")))
 	mine, _ := w.must(alice, hashBody(digestOf("another document"), metadata("2")))
@@ -285,7 +289,7 @@ func TestSteeringWhatIsNotThere(t *testing.T) {
 // A control record reaches every archive: one that was away, and one that was
 // enrolled later, also after a restart. Meanwhile everybody sees what stands.
 func TestControlRecordsReachEveryArchive(t *testing.T) {
-	w := newWorld(t, 3, nil)
+	w := newWorld(t, 3, impatient)
 	w.must(alice, hashBody(digestOf("document"), metadata("1"), attached))
 	w.settled()
 	w.archives.all(func(n *node) { n.up = false })
@@ -327,6 +331,18 @@ func TestControlRecordsReachEveryArchive(t *testing.T) {
 	w.steer(about(wire.KindRelease, wire.Control{}))
 	w.settled()
 	w.everywhere(3)
+
+	// One that was retired for a while under the same id missed what was decided
+	// meanwhile.
+	was := w.archives.retire("archive-e")
+	w.steer(about(wire.KindHold, wire.Control{Name: "meanwhile"}))
+	w.settled()
+	w.archives.enrol("archive-e")
+	w.archives.set("archive-e", func(n *node) { n.records = was.records })
+	w.engine.Nudge()
+	w.spreadOver("archive-e", 4)
+	w.settled()
+	w.everywhere(4)
 }
 
 // spreadOver waits until an archive has n control records.

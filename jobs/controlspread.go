@@ -30,46 +30,55 @@ func (e *Engine) deliverControl(ctx context.Context, s *submission) error {
 	return nil
 }
 
+// rosterSeen is the version of the roster for which every control record was
+// either on all enrolled archives or on the work list.
+type rosterSeen struct {
+	Version uint64 `json:"version"`
+}
+
 // spreadControls puts the control records that an archive never got, because it
 // was enrolled after them, on the work list again. It is called before every
-// round of the healer, by the healer alone.
+// round of the healer, by the healer alone, and looks again whenever the roster
+// has changed.
 //
 // A control record is missed by nobody: it is on the work list until every
 // archive that is enrolled when its commit runs has it (see Engine.save), and an
-// archive is looked at here after it was enrolled.
+// archive that is enrolled after that commit changes the roster.
 func (e *Engine) spreadControls() {
 	if !e.steered.Load() {
 		return
 	}
-	for _, id := range e.cfg.Archives.Enrolled() {
-		if e.spread[id] {
-			continue
-		}
-		if err := e.spreadTo(e.ctx, id); err != nil {
-			if e.ctx.Err() == nil {
-				e.cfg.Log.Warn("control records could not be listed for an archive; it is tried again", "archive", id, "err", err)
-			}
-			signal(e.lacking)
-			return
-		}
-		e.spread[id] = true
+	now := rosterSeen{e.cfg.Archives.Version()} // first: who is enrolled meanwhile changes it
+	if e.spread == now && now.Version != 0 {
+		return
 	}
+	if err := e.spreadFor(e.ctx, now); err != nil {
+		if e.ctx.Err() == nil {
+			e.cfg.Log.Warn("control records could not be listed for new archives; it is tried again", "err", err)
+		}
+		signal(e.lacking)
+		return
+	}
+	e.spread = now
 }
 
-// spreadTo lists all control records that an archive lacks as work, unless that
-// was done before.
-func (e *Engine) spreadTo(ctx context.Context, archive wire.ArchiveID) error {
-	mark := rowKey(rowSpread, []byte(archive))
-	done := false
-	err := e.store.view(func(r pebble.Reader) (err error) {
-		_, done, err = getRow(r, mark)
+// spreadFor lists all control records as work that some archive lacks, unless
+// that was done for this version of the roster.
+func (e *Engine) spreadFor(ctx context.Context, now rosterSeen) error {
+	key := rowKey(rowSpread)
+	var before rosterSeen
+	err := e.store.view(func(r pebble.Reader) error {
+		row, ok, err := getRow(r, key)
+		if err == nil && ok {
+			before, err = decodeRow[rosterSeen](key, row)
+		}
 		return err
 	})
-	if err != nil || done {
+	if err != nil || before == now && now.Version != 0 {
 		return err
 	}
 	for from := []byte{rowControl}; from != nil; {
-		if from, err = e.spreadPage(ctx, archive, from); err != nil {
+		if from, err = e.spreadPage(ctx, from); err != nil {
 			return err
 		}
 		if err := e.at("spread.page"); err != nil {
@@ -77,14 +86,17 @@ func (e *Engine) spreadTo(ctx context.Context, archive wire.ArchiveID) error {
 		}
 	}
 	return e.store.update(ctx, func(t *tx) error {
-		t.set(mark, nil)
-		return nil
+		row, err := encodeRow(now)
+		if err == nil {
+			t.set(key, row)
+		}
+		return err
 	})
 }
 
 // spreadPage lists some of them, from a key on, and returns the key of the next;
 // nil after the last.
-func (e *Engine) spreadPage(ctx context.Context, archive wire.ArchiveID, from []byte) (next []byte, err error) {
+func (e *Engine) spreadPage(ctx context.Context, from []byte) (next []byte, err error) {
 	var page [][]byte
 	err = e.store.view(func(r pebble.Reader) error {
 		return scanFrom(r, []byte{rowControl}, from, func(key, _ []byte) (bool, error) {
@@ -97,7 +109,7 @@ func (e *Engine) spreadPage(ctx context.Context, archive wire.ArchiveID, from []
 	}
 	err = e.store.update(ctx, func(t *tx) error {
 		for _, key := range page {
-			if err := t.reopen(key[1:], archive); err != nil {
+			if err := e.reopen(t, key[1:]); err != nil {
 				return err
 			}
 		}
@@ -111,9 +123,9 @@ func (e *Engine) spreadPage(ctx context.Context, archive wire.ArchiveID, from []
 
 // reopen puts a submission on the work list if an archive lacks its record. One
 // that is not Copied is there already.
-func (t *tx) reopen(id []byte, archive wire.ArchiveID) error {
+func (e *Engine) reopen(t *tx, id []byte) error {
 	s, err := readSubmission(t.batch, id)
-	if err != nil || !s.Copied || s.has(archive) {
+	if err != nil || !s.Copied || e.complete(s) {
 		return err
 	}
 	s.Copied = false

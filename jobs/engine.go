@@ -141,9 +141,9 @@ type Engine struct {
 	lacking  chan struct{} // of one: a copy was not made
 	healing  chan struct{} // bounds the heals under way at a time
 
-	steered atomic.Bool             // a tenant ever retained or held something
-	losses  atomic.Bool             // a record was ever listed as lost
-	spread  map[wire.ArchiveID]bool // has every control record, or they are on the work list; the healer's
+	steered atomic.Bool // a tenant ever retained or held something
+	losses  atomic.Bool // a record was ever listed as lost
+	spread  rosterSeen  // the last that control records were listed for; the healer's
 
 	mu       sync.Mutex                  // guards the fields below
 	open     map[ref]*task               // submissions that have not ended
@@ -186,7 +186,7 @@ func openWith(c Config, step func(string) error) (*Engine, error) {
 		cfg: c, store: st, started: c.Now(), metrics: newMetrics(), step: step,
 		slots: make(chan struct{}, maxPasses), healing: make(chan struct{}, maxHeals),
 		wake: make(chan struct{}, 1), returned: make(chan struct{}, 1), lacking: make(chan struct{}, 1),
-		open: map[ref]*task{}, mending: map[ref]bool{}, inFlight: map[wire.Digest]wire.Digest{}, spread: map[wire.ArchiveID]bool{},
+		open: map[ref]*task{}, mending: map[ref]bool{}, inFlight: map[wire.Digest]wire.Digest{},
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	if err := e.resume(); err != nil {

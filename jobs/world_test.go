@@ -286,7 +286,7 @@ type node struct {
 }
 
 func newArchives(t testing.TB, n int) *archives {
-	a := &archives{t: t, nodes: map[wire.ArchiveID]*node{}, version: 1}
+	a := &archives{t: t, nodes: map[wire.ArchiveID]*node{}}
 	for i := range n {
 		a.enrol(wire.ArchiveID("archive-" + string(rune('a'+i))))
 	}
@@ -297,9 +297,20 @@ func newArchives(t testing.TB, n int) *archives {
 func (a *archives) enrol(id wire.ArchiveID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.version++
 	a.nodes[id] = &node{
 		up: true, uploads: map[string][]byte{}, files: map[wire.BlobCommit][]byte{}, puts: map[wire.PutID]wire.RecordID{},
 	}
+}
+
+// retire removes a node and returns it.
+func (a *archives) retire(id wire.ArchiveID) *node {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.version++
+	was := a.nodes[id]
+	delete(a.nodes, id)
+	return was
 }
 
 // set changes a node.
