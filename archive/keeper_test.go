@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +17,7 @@ import (
 type marks struct {
 	*keeper
 	takes  time.Duration
-	broken error
+	broken atomic.Bool
 	began  []time.Duration // of each write, since the start
 	bones  []uint64        // written
 	failed int
@@ -26,10 +27,10 @@ func newMarks() *marks {
 	m, start := &marks{}, time.Now()
 	m.keeper = newKeeper(markEvery, mark{note: "size 0"}, func(bones []bone, head treeHead) (mark, error) {
 		m.began = append(m.began, time.Since(start))
-		broken := m.broken
+		broken := m.broken.Load()
 		time.Sleep(m.takes)
-		if broken != nil {
-			return mark{}, broken
+		if broken {
+			return mark{}, errDisk
 		}
 		for _, e := range bones {
 			m.bones = append(m.bones, e.seq)
@@ -120,7 +121,7 @@ func TestMarkComesAtOnceForWhoAsks(t *testing.T) {
 func TestMarkThatCanNotBeWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMarks()
-		m.broken = errDisk
+		m.broken.Store(true)
 		m.add(1)
 		time.Sleep(5 * time.Second)
 		m.add(2)
@@ -137,15 +138,18 @@ func TestMarkThatCanNotBeWritten(t *testing.T) {
 		if _, err := m.await(ctx, 2); !fault.Is(err, fault.Transient) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a put that waits: %v", err)
 		}
+		synctest.Wait()
 		if m.failed < 10 || m.published.Load().note != "size 0" {
 			t.Errorf("%d failures told, published %s", m.failed, m.published.Load().note)
 		}
-		m.broken = nil
+		synctest.Wait()
+		m.broken.Store(false)
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if err := m.overdue(); err != nil || m.age() != 0 || m.published.Load().note != "size 2" || !slices.Equal(m.bones, []uint64{1, 2}) {
 			t.Errorf("mended: %v, published %+v with %v", err, m.published.Load(), m.bones)
 		}
-		m.broken = errDisk
+		m.broken.Store(true)
 		m.add(3)
 		if err := m.close(); !errors.Is(err, errDisk) {
 			t.Errorf("closed with %v", err)

@@ -94,8 +94,8 @@ func openError(err error) error {
 			"archive: there is no archive here (is the volume mounted? a new one is made by init): %w", err)
 	case errors.Is(err, pebblex.ErrInUse):
 		return fault.New(fault.Conflict, "IN_USE", "archive: %w", err)
-	case !fault.Is(err, fault.Internal) && !fault.Is(err, fault.Corrupt) || pebblex.RefusedBySystem(err):
-		return err
+	case fault.KindOf(err) != fault.Internal && fault.CodeOf(err) != "CORRUPT" || pebblex.RefusedBySystem(err):
+		return err // it says what to do
 	}
 	return fault.New(fault.Corrupt, "CORRUPT", "archive: %w; %s", err, howToRepair)
 }

@@ -53,14 +53,25 @@ func (n *Node) clockBehind() time.Duration {
 // keep starts the keeper. Nothing is written by an archive whose store is open
 // for reading only: the disk is full.
 func (n *Node) keep(known mark, missing []bone) {
+	n.mend()
 	n.keeper = newKeeper(n.cfg.markEvery, known, n.publish, func(err error) {
 		n.metrics.markErrors.Inc()
 		n.cfg.Log.Error("the mark could not be written", "err", err, "seq", n.durable.Load())
 	})
 	n.health.watch(n.keeper.overdue)
-	head := n.tail.head()
-	if n.health.readOnly() == nil && (head != known.treeHead || n.leaves.rebuild) {
+	if head := n.tail.head(); n.health.readOnly() == nil && (head != known.treeHead || n.leaves.rebuild) {
 		n.keeper.offer(missing, head)
+	}
+}
+
+// mend builds a damaged skeleton anew before anything looks at it. What fails
+// here the keeper does again.
+func (n *Node) mend() {
+	if n.health.readOnly() != nil || !n.leaves.rebuild {
+		return
+	}
+	if err := n.leaves.write(nil, n.rebuildSkeleton); err != nil {
+		n.cfg.Log.Error("the skeleton could not be built anew", "err", err)
 	}
 }
 
