@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -50,7 +52,9 @@ func TestDrillRestoreUnderLoad(t *testing.T) {
 	if err := w.WaitUp(t.Context(), 3); err != nil {
 		t.Fatal(err)
 	}
+	d.seal(1) // the archives have cosigned what was restored
 	d.same()
+	d.killed("archive-c")
 	checkAccepted(t, w, all)
 	for _, id := range w.Names()[1:] {
 		if err := w.StopOne(t.Context(), id); err != nil {
@@ -115,6 +119,39 @@ func (d *drill) aggregator() {
 	d.command(0, world.Aggregator, "check")
 	if err := w.Restart(t.Context(), world.Aggregator); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// killed kills commands that make and restore backups: what they leave is never
+// taken for whole.
+func (d *drill) killed(name string) {
+	dir := d.t.TempDir()
+	good := filepath.Join(dir, "good")
+	d.command(0, name, "backup", "--to", good)
+	for round := range need.Rounds(1, 40) {
+		after := time.Duration(rand.IntN(400)) * time.Millisecond // the moment is random, nothing is measured by it
+		cut, target := filepath.Join(dir, fmt.Sprint("cut", round)), filepath.Join(dir, fmt.Sprint("restored", round))
+		d.until(after, name, "backup", "--to", cut)
+		code := 65
+		if _, err := os.Stat(filepath.Join(cut, "manifest.json")); err == nil {
+			code = 0 // it was faster
+		}
+		d.command(code, name, "restore", "--offline", "--from", cut, "--data-dir", filepath.Join(dir, fmt.Sprint("from cut", round)))
+		d.until(after, name, "restore", "--offline", "--from", good, "--data-dir", target)
+		if _, err := os.Stat(target); err != nil {
+			d.command(0, name, "restore", "--offline", "--from", good, "--data-dir", target)
+		}
+		d.command(0, name, "check", "--data-dir", target)
+	}
+}
+
+// until runs a command and kills it after a while.
+func (d *drill) until(after time.Duration, name string, args ...string) {
+	d.t.Helper()
+	ctx, stop := context.WithTimeout(d.t.Context(), after)
+	defer stop()
+	if said, code, err := d.w.Command(ctx, name, args...); err == nil && code > 0 {
+		d.t.Errorf("%s %q ended by itself with code %d: %s", name, args, code, said)
 	}
 }
 

@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path"
 
 	"golang.org/x/mod/sumdb/tlog"
@@ -56,8 +57,9 @@ func (l *Ledger) end() *pebblex.BackupLog {
 // this log that somebody kept: the old fork guard, what archives have witnessed,
 // certificates. A copy that is behind one (fault.Corrupt, LEDGER_ROLLED_BACK) or
 // beside it (LEDGER_FORKED) is refused. With none it is refused as well
-// (LEDGER_GUARD), unless newest is set: the operator's word that nothing was
-// sealed after the copy was made.
+// (LEDGER_UNGUARDED), unless newest is set: the operator's word that nothing was
+// sealed after the copy was made. Without that word the ledger seals nothing new
+// before witnesses have cosigned what it holds: they may know more than was given.
 func Adopt(ctx context.Context, cfg Config, remembered [][]byte, newest bool) (end *pebblex.BackupLog, err error) {
 	cfg = cfg.withDefaults()
 	guarded, err := cfg.exists(cfg.Guard) // on another disk it may have survived what the ledger did not
@@ -79,6 +81,11 @@ func Adopt(ctx context.Context, cfg Config, remembered [][]byte, newest bool) (e
 	for _, signed := range remembered {
 		if err := l.contains(signed); err != nil {
 			return nil, err
+		}
+	}
+	if !newest {
+		if err := pebblex.WriteFile(cfg.FS, cfg.restoredFile(), []byte(restoredText), 0o600); err != nil {
+			return nil, fmt.Errorf("ledger: %w", err)
 		}
 	}
 	return l.end(), nil

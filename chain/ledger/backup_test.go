@@ -13,6 +13,7 @@ import (
 	"github.com/verae/archive/chain/chaintest"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/internal/pebblex"
+	"github.com/verae/archive/wire"
 )
 
 // backup copies a ledger to a directory of its file system.
@@ -177,4 +178,70 @@ func TestBackupOfAClosedLedgerIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantCode(t, l.Backup(t.Context(), b, "ledger"), fault.Transient, "LEDGER_CLOSED")
+}
+
+// A restored ledger seals nothing new before an archive has cosigned what it
+// holds, and nothing ever if one has seen more.
+func TestRestoredLedgerSealsNothingBeforeItIsWitnessed(t *testing.T) {
+	l, cfg := newLedger(t)
+	h := held{}
+	h.register(t, l, 1, 2)
+	guard := l.Latest()
+	witnesses := newWitnesses(t, "archive-a", "archive-b")
+	before := NewCosigning(CosigningConfig{Ledger: l, Witnesses: witnesses, Path: "cosigned", FS: cfg.FS})
+	if err := before.round(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	backup(t, l, cfg.FS, "backup")
+	restored, err := restore(cfg.FS, "backup", "new", "", [][]byte{guard}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // also after a restart
+		copied, err := Open(restored)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = copied.Register(t.Context(), []chain.Entry{chaintest.Entry(1), chaintest.Entry(9)})
+		wantCode(t, err, fault.Transient, "LEDGER_UNWITNESSED")
+		wantCode(t, copied.Ready(), fault.Transient, "LEDGER_UNWITNESSED")
+		if seals, err := copied.Register(t.Context(), []chain.Entry{chaintest.Entry(1)}); err != nil || seals[0] != h[1].seal {
+			t.Errorf("what is sealed: %+v, %v", seals, err)
+		}
+		h.check(t, copied)
+		closeLedger(t, copied)
+	}
+
+	copied := openLedger(t, restored)
+	after := NewCosigning(CosigningConfig{Ledger: copied, Witnesses: witnesses, Path: "new/cosigned", FS: cfg.FS})
+	witnesses.away = []wire.ArchiveID{"archive-a", "archive-b"}
+	if err := after.round(t.Context()); err != nil || copied.Ready() == nil {
+		t.Errorf("nobody is there: %v, %v", err, copied.Ready())
+	}
+	witnesses.away = nil
+	if err := after.round(t.Context()); err != nil || copied.Ready() != nil {
+		t.Errorf("both have cosigned: %v, %v", err, copied.Ready())
+	}
+	h.register(t, copied, 9)
+	h.check(t, copied)
+	closeLedger(t, copied)
+	closeLedger(t, openLedger(t, restored)) // and that is for good
+	if _, err := cfg.FS.Stat(restored.restoredFile()); err == nil {
+		t.Error("it is on probation again")
+	}
+
+	// One of them has seen more by now than a second restore of the backup has.
+	second, err := restore(cfg.FS, "backup", "second", "", [][]byte{guard}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	witnessed := openLedger(t, restored)
+	if err := NewCosigning(CosigningConfig{Ledger: witnessed, Witnesses: witnesses, Path: "new/cosigned", FS: cfg.FS}).round(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	older := openLedger(t, second)
+	err = NewCosigning(CosigningConfig{Ledger: older, Witnesses: witnesses, Path: "second/cosigned", FS: cfg.FS}).round(t.Context())
+	wantCode(t, err, fault.Corrupt, "LEDGER_ROLLED_BACK")
+	_, err = older.Register(t.Context(), []chain.Entry{chaintest.Entry(10)})
+	wantCode(t, err, fault.Transient, "LEDGER_UNWITNESSED")
 }

@@ -165,7 +165,10 @@ func (c *Cosigning) round(ctx context.Context) error {
 	if news {
 		errs = append(errs, c.keep(next))
 	}
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return c.endProbation()
 }
 
 // ask shows next to a witness that is believed to have seen the log at size

@@ -19,6 +19,7 @@
 //	ledger.key         private key (note signer format), mode 0600; its presence says that Init was completed
 //	ledger.db/         the Pebble store
 //	ledger.checkpoint  the fork guard: the newest checkpoint that was signed, or one at most GuardEvery older
+//	ledger.restored    while it is there nothing new is sealed: it was restored, and no witness has cosigned that
 //
 // Trust: whoever can read ledger.key can sign as this log. Whoever can write
 // ledger.db can destroy it, and can change it only in ways that Check, or any

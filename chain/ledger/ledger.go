@@ -33,6 +33,8 @@ type Ledger struct {
 	head   atomic.Pointer[head]                // what is durable
 	recent [recentBlocks]atomic.Pointer[block] // newest blocks, by index modulo
 
+	unwitnessed atomic.Bool // it was restored: see probation.go
+
 	stopOnce sync.Once
 	stopped  chan struct{} // closed when a commit failed; stopErr is set before
 	stopErr  error
@@ -69,6 +71,9 @@ func (l *Ledger) Latest() []byte { return l.head.Load().checkpoint }
 func (l *Ledger) Ready() error {
 	if l.isStopped() {
 		return l.stopError()
+	}
+	if l.unwitnessed.Load() {
+		return errUnwitnessed()
 	}
 	return nil
 }

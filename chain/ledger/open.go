@@ -57,6 +57,9 @@ func Open(cfg Config) (_ *Ledger, err error) {
 	if ahead := h.time.Sub(cfg.Now()); ahead > clockWarning {
 		cfg.Log.Warn("the clock is behind the newest seal; seals keep the time of that one until it has caught up", "dur", ahead)
 	}
+	if err := l.beginProbation(); err != nil {
+		return nil, err
+	}
 	l.start(h, stale)
 	return l, nil
 }

@@ -102,6 +102,7 @@ func (l *Ledger) commit(calls []*call) {
 		return
 	}
 	known, absent, calls := l.resolve(calls)
+	calls = l.probed(calls, known)
 	if fresh := gather(calls, absent); len(fresh) > 0 {
 		if err := l.seal(fresh, known); err != nil {
 			l.stop(err)
