@@ -21,7 +21,7 @@ func (a *Archives) Has(ctx context.Context, id wire.ArchiveID, ids []wire.Record
 }
 
 // Pull has an archive fetch records, and the files they name, from others; at
-// most wire.MaxSyncIDs. It returns the outcome of each in the order of ids: nil
+// most wire.MaxPullIDs. It returns the outcome of each in the order of ids: nil
 // says that the record rests there.
 func (a *Archives) Pull(ctx context.Context, to wire.ArchiveID, ids []wire.RecordID, from []wire.ArchiveID) ([]error, error) {
 	from = from[:min(len(from), wire.MaxPullSources)]

@@ -35,7 +35,7 @@ type Copies interface {
 	// most wire.MaxSyncIDs. An error says that it can not be asked.
 	Has(ctx context.Context, id wire.ArchiveID, ids []wire.RecordID) ([]bool, error)
 	// Pull has an archive fetch records, and their files, from others; at most
-	// wire.MaxSyncIDs. Where the outcome is nil the record rests there.
+	// wire.MaxPullIDs. Where the outcome is nil the record rests there.
 	Pull(ctx context.Context, to wire.ArchiveID, ids []wire.RecordID, from []wire.ArchiveID) ([]error, error)
 	// Accounted says that a loss is accounted for; whole, that the archive has all
 	// that it acknowledged. It may be called again.

@@ -340,6 +340,26 @@ func TestLossIsHealedFromTheOutbox(t *testing.T) {
 	}
 }
 
+// Copies that archives made among themselves count for whether one is needed.
+func TestCopiesMadeByArchivesCount(t *testing.T) {
+	w, b := newBooks(t, 3)
+	a, _ := w.must(alice, everything)
+	w.settled()
+	holders := w.holders(alice, a)
+	third := b.Enrolled()[slices.IndexFunc(b.Enrolled(), func(id wire.ArchiveID) bool { return !slices.Contains(holders, id) })]
+	if _, _, needed, err := w.engine.Needed(t.Context(), holders[0]); err != nil || !needed {
+		t.Errorf("needed %v before: %v", needed, err)
+	}
+	for _, p := range a.Parts {
+		if err := b.pull(third, p.RecordID, holders); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, needed, err := w.engine.Needed(t.Context(), holders[0]); err != nil || needed {
+		t.Errorf("needed %v although the third has copied all: %v", needed, err)
+	}
+}
+
 // What a retired archive had is copied to others; it is not asked, and not waited
 // for.
 func TestRetiredArchiveIsNoCopy(t *testing.T) {

@@ -120,8 +120,9 @@ func (e *Engine) countLost() error {
 }
 
 // Needed returns a record that would have fewer than PUT_COPIES copies without an
-// archive, and whether there is one. It reads the whole job store when there is
-// none: a few seconds a million submissions.
+// archive, and whether there is one. Copies that archives made among themselves
+// count where their archive can be asked. It reads the whole job store when there
+// is none: a few seconds a million submissions.
 func (e *Engine) Needed(ctx context.Context, archive wire.ArchiveID) (record wire.RecordID, submission wire.SubmissionID, needed bool, err error) {
 	enrolled := e.cfg.Archives.Enrolled()
 	for after := []byte(nil); ; {
@@ -129,10 +130,12 @@ func (e *Engine) Needed(ctx context.Context, archive wire.ArchiveID) (record wir
 		if err != nil {
 			return record, submission, false, err
 		}
-		for _, s := range list {
-			if at := slices.IndexFunc(s.Parts, func(p part) bool { return e.isNeeded(&p, archive, enrolled) }); at >= 0 && s.Status != wire.StatusFailed {
-				return s.Parts[at].RecordID, s.ID, true, nil
-			}
+		found, err := e.neededOf(ctx, archive, enrolled, list)
+		if err != nil {
+			return record, submission, false, err
+		}
+		if found != nil {
+			return found.record, found.submission, true, nil
 		}
 		if len(keys) < workPage {
 			return record, submission, false, nil
@@ -141,14 +144,4 @@ func (e *Engine) Needed(ctx context.Context, archive wire.ArchiveID) (record wir
 			return record, submission, false, ctx.Err()
 		}
 	}
-}
-
-func (e *Engine) isNeeded(p *part, archive wire.ArchiveID, enrolled []wire.ArchiveID) bool {
-	others := 0
-	for _, id := range p.Acks {
-		if id != archive && slices.Contains(enrolled, id) {
-			others++
-		}
-	}
-	return slices.Contains(p.Acks, archive) && others < e.cfg.PutCopies
 }
