@@ -18,23 +18,31 @@ var forbidden = []string{
 	"SingleDeleteDeferred", "Merge", "MergeDeferred", "RangeKeySet", "RangeKeyUnset", "RangeKeyDelete", "LogData", "SetRepr",
 	"AddInternalKey", "Ingest", "IngestAndExcise", "IngestExternalFiles", "IngestWithStats", "Excise", "Compact",
 	"ApplyNoSyncWait", "AsyncApply", "NoSync", "DisableWAL", "SetDeferred", "RatchetFormatMajorVersion",
-	"Remove", "RemoveAll", "Rename", "Truncate", "ReuseForWrite", "Create", "Link",
+	"Truncate", "ReuseForWrite", "Create", "Link",
 }
 
-// allowedOnce are calls that a store needs, with the only functions that may
-// make them: behind the guard, or before there is a store.
+// allowedOnce are calls that a store needs, with the only functions, or files,
+// that may make them: behind the guard, before there is a store, or beside it.
+// Repair and restore write stores of their own, in directories that were not there,
+// through the same guard.
 var allowedOnce = map[string][]string{
-	"Apply":    {"store", "writeIdentity"},
-	"Set":      {"fill", "fillRecord", "writeIdentity"},
-	"NewBatch": {"store", "writeIdentity"},
-	"Mkdir":    {"Init", "OpenWitness"},
-	// Beside the store: the key, the mark and the skeleton, the memory of the
-	// witness and of the reconciliation.
-	"WriteFile":     {"writeKey", "begin", "writeMarkFile", "build", "save", "saveScrub", "fork"},
+	"Apply":    {"store", "writeIdentity", "repairstore.go", "restore.go"},
+	"Set":      {"fill", "fillRecord", "writeIdentity", "repairstore.go", "restore.go"},
+	"NewBatch": {"store", "writeIdentity", "repairstore.go", "restore.go"},
+	"Mkdir":    {"Init", "OpenWitness", "repairbuild.go", "restore.go"},
+	// The key, the mark, the skeleton and the generations; the memory of the
+	// witness, of the reconciliation and of the scrub.
+	"WriteFile": {
+		"writeKey", "begin", "writeMarkFile", "build", "writeLineageFile", "save", "saveScrub", "fork", "repairbuild.go", "restore.go",
+	},
 	"OpenReadWrite": {"open"},
 	"WriteAt":       {"put"},
-	// Of a file that was pulled, to the store of files.
-	"Commit": {"fetch"},
+	// Of files that were pulled, to the store of files.
+	"Commit": {"fetch", "repair.go"},
+	// Copies that were made to look at them, and the sign of a time that has passed.
+	"Remove":    {"beginGrace"},
+	"RemoveAll": {"opens", "restore.go"},
+	"Rename":    {"rewrite"},
 }
 
 // TestLaw3NoCallChangesWhatIsStored reads the package's own source.
@@ -74,7 +82,7 @@ func TestLaw3NoCallChangesWhatIsStored(t *testing.T) {
 				}
 				if allowed, ok := allowedOnce[name]; ok {
 					seen[name] = true
-					if !slices.Contains(allowed, fn.Name.Name) {
+					if !slices.Contains(allowed, fn.Name.Name) && !slices.Contains(allowed, e.Name()) {
 						t.Errorf("%s: %s uses %s, which only %v may", fset.Position(sel.Pos()), fn.Name.Name, name, allowed)
 					}
 				}
@@ -93,9 +101,9 @@ func TestLaw3NoCallChangesWhatIsStored(t *testing.T) {
 // exported field is on a Node, and no method gives the store away.
 func TestLaw3NodeHasNoWayToTheStore(t *testing.T) {
 	want := []string{
-		"Absent", "Answer", "Check", "CheckWith", "Checkpoint", "Close", "Consistency", "FileOf", "HasRecords", "Hello", "Inclusion",
-		"Loaded", "Metrics", "OpenWitness", "Portable", "Proof", "Put", "Ready", "RecordIDs", "Reopen", "Seq", "SetState",
-		"Stats",
+		"Absent", "Answer", "Backup", "Check", "CheckWith", "Checkpoint", "Close", "Consistency", "FileOf", "HasRecords",
+		"Hello", "Inclusion", "Loaded", "Metrics", "OpenWitness", "Portable", "Proof", "Put", "Ready", "RecordIDs",
+		"Reopen", "Seq", "SetState", "Stats",
 	}
 	typ := reflect.TypeFor[*Node]()
 	var got []string
