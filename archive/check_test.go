@@ -201,7 +201,7 @@ func TestCheckFindsDamageOutsideTheStore(t *testing.T) {
 		"skeleton entry of another record, sum right": {func(t *testing.T, c Config) {
 			data, err := c.FS.(*vfs.MemFS).UnsafeGetFileDataBuffer(c.skeletonPath())
 			must1(t, err)
-			copy(data[skeletonHeader+3*boneLen:], bone{4, 7, wire.RecordID(digest("x"))}.append(nil))
+			copy(data[skeletonHeader+3*boneLen:], bone{seq: 4, storedAt: 7, id: wire.RecordID(digest("x"))}.append(nil))
 		}, FindingSkeleton},
 		"mark gone": {func(t *testing.T, c Config) { must1(t, c.FS.Remove(c.markPath())) }, FindingOpen},
 		"mark flipped": {func(t *testing.T, c Config) {

@@ -13,10 +13,10 @@ import (
 	"github.com/verae/archive/wire"
 )
 
-// How much of the log is checked at a time, by length and by number.
+// How much is checked at a time, by length and by number.
 const (
-	checkBytes   = 1 << 20
-	checkRecords = 2048
+	checkBytes = 1 << 20
+	checkRows  = 2048
 )
 
 // logEntry is a log entry that is being checked.
@@ -83,7 +83,7 @@ func (c *checker) readLog() (entries []logEntry, end bool, err error) {
 	defer func() { err = errors.Join(err, it.Close()) }()
 	size := 0
 	for valid := it.First(); valid; valid = it.Next() {
-		if size >= checkBytes || len(entries) == checkRecords {
+		if size >= checkBytes || len(entries) == c.rows {
 			return entries, false, nil
 		}
 		entries = append(entries, logEntry{key: bytes.Clone(it.Key()), value: bytes.Clone(it.Value())})
@@ -190,7 +190,7 @@ func (c *checker) examine(ctx context.Context, e *logEntry, buf *[]byte) error {
 		e.bone.id = wire.RecordID{}
 		return nil
 	}
-	e.bone, e.lost = bone{f.Seq, f.StoredAt, id}, f.lost
+	e.bone, e.lost = f.bone(), f.lost
 	leaf, err := encodeLeaf(f.ArchiveID, f.Generation, e.bone)
 	if err != nil {
 		return err

@@ -159,6 +159,9 @@ func (w *logWalk) bone(e *logEntry) (doubt bool) {
 		return false
 	}
 	got, err := decodeBone(w.bones[i : i+boneLen])
+	if e.lost && e.bone.putID == (putKey{}) {
+		got.putID = e.bone.putID // which a stub need not know
+	}
 	if doubt = err == nil && got != e.bone; doubt {
 		err = fmt.Errorf("%w: it has seq %d, record %s", errSkeleton, got.seq, got.id)
 	}

@@ -225,7 +225,7 @@ func (n *Node) fill(batch *pebble.Batch, fresh []*pending) (end tail, bones []bo
 		end.seq++
 		end.storedAt = max(n.cfg.Now().UnixNano(), end.storedAt+1)
 		p.seq = end.seq
-		e := bone{p.seq, end.storedAt, p.id}
+		e := bone{p.seq, end.storedAt, p.id, p.putID}
 		leaf, err := encodeLeaf(string(n.cfg.ID), n.identity.generation, e)
 		if err != nil {
 			return tail{}, nil, err

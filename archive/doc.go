@@ -30,10 +30,11 @@
 //
 // An archive has a directory of its own:
 //
-//	key.pem    its Ed25519 private key, PKCS #8 in PEM, mode 0600
-//	records/   the Pebble store, nothing else
-//	highwater  the mark: the newest signed checkpoint of the log
-//	leaves     the skeleton: what each leaf of the log is made of
+//	key.pem      its Ed25519 private key, PKCS #8 in PEM, mode 0600
+//	records/     the Pebble store, nothing else
+//	highwater    the mark: the newest signed checkpoint of the log
+//	leaves       the skeleton: what each leaf of the log is made of
+//	generations  the generation rows once more
 //
 // # Keys of the store, layout 2
 //
@@ -122,14 +123,25 @@
 //
 // # Skeleton, version 1
 //
-// 16 bytes of header: "VRLV", version 1, zeros. Then 52 bytes a record, in the
+// 16 bytes of header: "VRLV", version 1, zeros. Then 68 bytes a record, in the
 // order of seq:
 //
 //	offset  length
 //	0       8       seq
 //	8       8       storedAt
 //	16      32      recordId
-//	48      4       CRC-32C of the bytes before
+//	48      16      putId, zeros if there is none
+//	64      4       CRC-32C of the bytes before
+//
+// # Generations, version 1
+//
+// The generation rows beside the store. 16 bytes of header: "VRGN", version 1,
+// zeros. Then of each, oldest first:
+//
+//	offset  length
+//	0       4       generation
+//	4       4       length of the row, R
+//	8       R       the generation row, as in the store
 //
 // # Index row, version 1
 //

@@ -255,6 +255,13 @@ func (h *header) checkEnvelope() error {
 	return nil
 }
 
+// bone returns what the skeleton has of f.
+func (f *frame) bone() bone {
+	e := bone{seq: f.Seq, storedAt: f.StoredAt, id: wire.RecordID(f.RecordID)}
+	copy(e.putID[:], f.PutID)
+	return e
+}
+
 // record returns the record in f, with a body of its own; of a stub only its id
 // and where it stood.
 func (f *frame) record() wire.Record {

@@ -88,6 +88,9 @@ func begin(db *pebble.DB, c Config, key ed25519.PrivateKey) error {
 	if err := pebblex.WriteFile(c.FS, c.skeletonPath(), skeletonHead(), markPerm); err != nil {
 		return fmt.Errorf("archive: init %s: %w", c.Dir, err)
 	}
+	if err := writeLineageFile(c, id.lineage); err != nil {
+		return err
+	}
 	if _, err := writeMarkFile(c, id, treeHead{root: new(tlogx.Edge).Root()}); err != nil {
 		return err
 	}

@@ -40,7 +40,9 @@ func tagOf(tenant wire.TenantID) tenantTag {
 }
 
 // putKey is a put id as it is stored: the 16 bytes of the UUID.
-type putKey [16]byte
+type putKey [putIDLen]byte
+
+const putIDLen = 16
 
 func metaKey(name string) []byte { return append([]byte{prefixMeta}, name...) }
 

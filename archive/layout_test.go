@@ -75,7 +75,12 @@ func TestLayoutIsFrozen(t *testing.T) {
 	line("stub", mustStub(t, full, wire.RecordID(digest("record"))))
 	line("stub", mustStub(t, bare, wire.RecordID(digest("record"))))
 	line("skeletonHeader", skeletonHead())
-	line("bone", bone{seq: 42, storedAt: 1747656000123456789, id: wire.RecordID(digest("record"))}.append(nil))
+	file, err := lineage{sampleGenerations()["first"], sampleGenerations()["second"]}.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	line("generations", file)
+	line("bone", bone{seq: 42, storedAt: 1747656000123456789, id: wire.RecordID(digest("record")), putID: putKey{1, 2, 15: 16}}.append(nil))
 	golden(t, "layout.v2.txt", out.String())
 }
 

@@ -26,7 +26,7 @@ const (
 
 // leafBytes returns the leaf of f in the archive's Merkle log.
 func leafBytes(f *frame) ([]byte, error) {
-	return encodeLeaf(f.ArchiveID, f.Generation, bone{f.Seq, f.StoredAt, wire.RecordID(f.RecordID)})
+	return encodeLeaf(f.ArchiveID, f.Generation, f.bone())
 }
 
 // encodeLeaf returns the leaf of a record. The layout is frozen: logs grow on it.

@@ -141,6 +141,7 @@ func (n *Node) start() error {
 		return err
 	}
 	n.keep(known, missing)
+	n.keepLineage()
 	n.committer = pebblex.NewCommitter(pebblex.CommitterConfig[*pending]{
 		Queue: maxQueued, MaxItems: maxBatchRecords, MaxBytes: maxBatchBytes,
 		Size:   func(p *pending) int { return p.size },

@@ -40,6 +40,9 @@ func (r *repairer) build(ctx context.Context) error {
 	if err := errors.Join(err, bones.close()); err != nil {
 		return err
 	}
+	if err := writeLineageFile(c, id.lineage); err != nil {
+		return err
+	}
 	if _, err := writeMarkFile(c, id, head); err != nil {
 		return err
 	}
@@ -49,7 +52,7 @@ func (r *repairer) build(ctx context.Context) error {
 // copyBeside copies the key and what other parts keep in the directory. Where a
 // scrub was does not hold for a new store.
 func (r *repairer) copyBeside(c Config) error {
-	made := map[string]bool{"records": true, "highwater": true, "leaves": true, "scrub.json": true}
+	made := map[string]bool{"records": true, "highwater": true, "leaves": true, "generations": true, "scrub.json": true}
 	names, err := c.FS.List(r.Dir)
 	if err != nil {
 		return fmt.Errorf("archive: repair: %w", err)

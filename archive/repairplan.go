@@ -134,6 +134,9 @@ func (r *repairer) fill(ctx context.Context, s slot, lost map[wire.RecordID]*hol
 // hole notes that the last slot has no frame.
 func (r *repairer) hole(s slot, lost map[wire.RecordID]*hole) *hole {
 	n := &hole{slot: len(r.slots) - 1, known: !s.id.IsZero()}
+	if s.putID != (putKey{}) {
+		n.putID = &s.putID
+	}
 	r.holes[s.seq] = n
 	if n.known {
 		lost[s.id] = n

@@ -140,6 +140,9 @@ func (c RestoreConfig) continued(ctx context.Context, from *Node, db *pebble.DB,
 	if err := errors.Join(bones.write(nil, from.rebuildSkeleton), bones.close()); err != nil {
 		return fmt.Errorf("archive: restore: the skeleton: %w", err)
 	}
+	if err := writeLineageFile(c.Config, id.lineage); err != nil {
+		return err
+	}
 	if _, err := writeMarkFile(c.Config, id, treeHead{seq: g.base(), size: 1, root: edge.Root()}); err != nil {
 		return err
 	}

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/verae/archive/internal/pebblex"
-	"github.com/verae/archive/wire"
 )
 
 // relic is what can be read of a damaged archive without opening it: the salvage
@@ -148,9 +147,6 @@ func (r *relic) frames(e pebblex.Salvaged) (good []relicFrame) {
 	}
 	return good
 }
-
-// bone returns what a frame adds to the skeleton.
-func (f relicFrame) bone() bone { return bone{f.Seq, f.StoredAt, wire.RecordID(f.RecordID)} }
 
 // leafHashes steps through the leaf hashes that are left in commit rows.
 type leafHashes struct {

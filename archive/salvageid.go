@@ -37,6 +37,7 @@ func (r *relic) identify() error {
 	if err != nil {
 		return err
 	}
+	log = r.addLineage(log)
 	if got, ok := meta[metaLayout]; ok && string(got) != strconv.Itoa(layoutVersion) {
 		return fault.New(fault.Conflict, "LAYOUT", "archive: repair %s: the store has layout %q, this program repairs %d; repair it with the version that wrote it", r.c.Dir, got, layoutVersion)
 	}

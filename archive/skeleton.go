@@ -16,12 +16,12 @@ import (
 
 // The skeleton of the log is a file outside the store: the envelope and id of
 // every record, so that after the loss of the store's tail it is known what is
-// missing, can be asked of others by id, and proves its leaves.
+// missing, can be asked of others by id, gets back its frame and proves its leaf.
 const (
 	skeletonMagic   = "VRLV"
 	skeletonVersion = 1
 	skeletonHeader  = 16 // bytes: magic, version, zeros
-	boneLen         = 8 + 8 + digestLen + 4
+	boneLen         = 8 + 8 + digestLen + putIDLen + 4
 )
 
 // bone is an entry of the skeleton.
@@ -29,6 +29,7 @@ type bone struct {
 	seq      uint64
 	storedAt int64
 	id       wire.RecordID
+	putID    putKey // zero: none
 }
 
 func skeletonHead() []byte {
@@ -43,6 +44,7 @@ func (e bone) append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint64(b, e.seq)
 	b = binary.BigEndian.AppendUint64(b, uint64(e.storedAt))
 	b = append(b, e.id[:]...)
+	b = append(b, e.putID[:]...)
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[from:], castagnoli))
 }
 
@@ -65,7 +67,7 @@ func decodeBone(b []byte) (bone, error) {
 	}
 	e := bone{
 		seq: binary.BigEndian.Uint64(b), storedAt: int64(binary.BigEndian.Uint64(b[8:])),
-		id: wire.RecordID(b[16 : 16+digestLen]),
+		id: wire.RecordID(b[16 : 16+digestLen]), putID: putKey(b[16+digestLen:]),
 	}
 	if e.seq == 0 {
 		return bone{}, fmt.Errorf("%w: seq 0", errSkeleton)
@@ -337,7 +339,7 @@ func (n *Node) bones(from uint64, f func(bone) error) (err error) {
 		if fr.Seq > n.durable.Load() {
 			return nil
 		}
-		if err := f(bone{fr.Seq, fr.StoredAt, wire.RecordID(fr.RecordID)}); err != nil {
+		if err := f(fr.bone()); err != nil {
 			if errors.Is(err, errStop) {
 				return nil
 			}

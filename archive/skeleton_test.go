@@ -25,7 +25,7 @@ func TestSkeletonIsThatOfTheLog(t *testing.T) {
 	defer mustClose(t, n)
 	for i, rec := range records {
 		f := mustDecode(t, get(t, n.db, logKey(uint64(i+1))))
-		want := bone{uint64(i + 1), f.StoredAt, rec.ID()}
+		want := bone{uint64(i + 1), f.StoredAt, rec.ID(), putKey(f.PutID)}
 		if e, err := r.entry(uint64(i)); err != nil || e != want {
 			t.Errorf("entry %d is %+v, %v, want %+v", i, e, err, want)
 		}
@@ -50,7 +50,7 @@ func TestSkeletonIsBuiltAnew(t *testing.T) {
 		"another version":      func(fs *vfs.MemFS) { write(t, fs, path, append([]byte("VRLV\x02"), good[5:]...)) },
 		"last entry damaged":   func(fs *vfs.MemFS) { write(t, fs, path, append(bytes.Clone(good[:len(good)-1]), good[len(good)-1]^1)) },
 		"last entry of another log": func(fs *vfs.MemFS) {
-			write(t, fs, path, bone{count, 7, wire.RecordID{9}}.append(bytes.Clone(good[:len(good)-boneLen])))
+			write(t, fs, path, bone{seq: count, storedAt: 7, id: wire.RecordID{9}}.append(bytes.Clone(good[:len(good)-boneLen])))
 		},
 		"zeros": func(fs *vfs.MemFS) { write(t, fs, path, make([]byte, len(good))) },
 	} {
@@ -92,7 +92,7 @@ func TestSkeletonAheadOfTheMarkTellsOfLoss(t *testing.T) {
 	ids := []wire.RecordID{{1}, {2}, {3}}
 	ahead := bytes.Clone(good)
 	for i, id := range ids {
-		ahead = bone{uint64(6 + i), 1 << 62, id}.append(ahead)
+		ahead = bone{seq: uint64(6 + i), storedAt: 1 << 62, id: id}.append(ahead)
 	}
 	torn := bytes.Clone(ahead)
 	torn[len(good)+20] ^= 1 // the first of them was never whole on disk
