@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/internal/pebblex"
@@ -430,6 +432,33 @@ func TestReconcileReadsOnlyItsOwnCursor(t *testing.T) {
 	}
 	if p := f.reconciler(a, 2).Progress(); p != good {
 		t.Errorf("reads %+v, wrote %+v", p, good)
+	}
+}
+
+// The cursor's file is frozen: the next version reads where this one was.
+func TestTheCursorOfReconciliationsIsFrozen(t *testing.T) {
+	golden, err := os.ReadFile("testdata/reconcile.v1.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newShelf(t, "archive-a")
+	for i := range 3 {
+		mustPut(t, a.Node, metadata(alice, digest(fmt.Sprint(i)), `{}`))
+	}
+	f := newFleet(t, a)
+	r := f.reconciler(a, 2)
+	if err := pebblex.WriteFile(a.fs, r.path(), golden, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	next := f.reconciler(a, 2)
+	if p := next.Progress(); !p.Running || p.Seq != 512 || p.End != 3 || p.Copied != 6 || p.Problem == nil || !next.state.All {
+		t.Errorf("it reads as %+v", p)
+	}
+	next.state.Progress.End = 1048 // of the log that it was written beside
+	next.save()
+	again, err := pebblex.ReadFile(a.fs, r.path(), maxCursor)
+	if diff := cmp.Diff(string(golden), string(again)); diff != "" || err != nil {
+		t.Errorf("%v; cursor (-golden +written):\n%s", err, diff)
 	}
 }
 
