@@ -52,7 +52,7 @@ func (s *Store) openIndex() error {
 		},
 	})
 	if pebble.IsCorruptionError(err) {
-		return indexError(err)
+		return fault.New(fault.Corrupt, CodeCorrupt, "the index is damaged: %w; do not start it again as it is: `archived repair` rebuilds it from the files", err)
 	}
 	if err != nil {
 		return err

@@ -118,3 +118,38 @@ func TestPartsOfAnotherArchiveAreRefused(t *testing.T) {
 		})
 	}
 }
+
+// What is damaged ends the start with a code of its own, so that nobody starts it
+// again and again, and says what repairs it.
+func TestADamagedStoreEndsWithItsCode(t *testing.T) {
+	for name, part := range map[string]string{
+		"records": filepath.Join(dirRecords, "records"), "files": filepath.Join(dirFiles, "index"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "data")
+			var out strings.Builder
+			if code := ArchivedProgram.Main([]string{"init", "--data-dir=" + dir, "--archive-id=archive-a"}, &out, &out); code != serve.ExitOK {
+				t.Fatal(out.String())
+			}
+			paths, err := filepath.Glob(filepath.Join(dir, part, "MANIFEST-*"))
+			if err != nil || len(paths) == 0 {
+				t.Fatalf("no manifest: %v", err)
+			}
+			for _, path := range paths {
+				data, err := os.ReadFile(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				data[9] ^= 1
+				if err := os.WriteFile(path, data, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			out.Reset()
+			code := ArchivedProgram.Main([]string{"--data-dir=" + dir, "--archive-id=archive-a", "--nats-url=nats://127.0.0.1:1"}, &out, &out)
+			if code != serve.ExitDamaged || !strings.Contains(out.String(), "archived repair") {
+				t.Errorf("exit code %d, want %d: %s", code, serve.ExitDamaged, out.String())
+			}
+		})
+	}
+}

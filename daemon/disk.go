@@ -84,6 +84,10 @@ func watchDisks(reserve uint64, log *slog.Logger, dirs ...string) (list disks) {
 	for _, dir := range dirs {
 		list = append(list, pebblex.NewSpace(pebblex.SpaceConfig{Dir: dir, Reserve: reserve, Log: log}))
 	}
+	need := uint64(len(dirs)) * pebblex.RoomOf(pebblex.DefaultMemTableSize)
+	if tight := list.tightest(); tight.Known && tight.Reserve < need {
+		log.Warn("the disk reserve is smaller than what the stores may still write below it: when the disk is full they may fail", "reserve", tight.Reserve, "room", need)
+	}
 	return list
 }
 

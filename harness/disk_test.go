@@ -1,11 +1,15 @@
 package main
 
 import (
+	"crypto/rand"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/verae/archive/client"
+	"github.com/verae/archive/harness/world"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/internal/need"
 	"github.com/verae/archive/internal/serve"
@@ -116,5 +120,48 @@ func TestTwoProcessesOnOneDirectory(t *testing.T) {
 	}
 	if code, text := a.run("serve", "ARCHIVE_ID=archive-b"); code != serve.ExitMisplaced || !strings.Contains(text, loneID) {
 		t.Errorf("with another id: exit code %d: %s", code, text)
+	}
+}
+
+// The aggregator's disk fills up: new submissions are refused with a time to come
+// back, what was accepted is looked up, and with room again submissions go on. It
+// is never restarted.
+func TestAFullDiskOfTheAggregator(t *testing.T) {
+	const size, reserve = 192, 48 // MiB
+	disk := need.SmallDisk(t, size)
+	w := startWorld(t, world.Config{Dir: filepath.Join(disk.Dir, "world"), Archives: []wire.ArchiveID{"archive-a"}, Env: []string{"DISK_RESERVE=50331648", "PUT_COPIES=1"}})
+	c := w.Client("acme")
+	before, err := c.Stamp(t.Context(), client.Submission{Data: []byte("before")})
+	if err != nil || before.Job == nil {
+		t.Fatalf("%+v, %v", before, err)
+	}
+	occupied := occupy(t, disk.Dir, reserve/2<<20)
+	var problem error
+	eventually(t, "submissions are refused", func() bool {
+		_, problem = c.Submit(t.Context(), client.Submission{Data: []byte(rand.Text())})
+		return problem != nil
+	})
+	if !fault.Is(problem, fault.Transient) || fault.CodeOf(problem) != "DISK_FULL" || fault.RetryAfter(problem) == 0 || strings.Contains(problem.Error(), disk.Dir) {
+		t.Errorf("refused with %s: %v", fault.CodeOf(problem), problem)
+	}
+	if job, err := c.Receipts(t.Context(), before.Job.SHA256); err != nil || len(job.Receipts) == 0 {
+		t.Errorf("a lookup: %+v, %v", job, err)
+	}
+	if err := os.Remove(occupied); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "submissions go on", func() bool {
+		_, err := c.Submit(t.Context(), client.Submission{Data: []byte(rand.Text())})
+		return err == nil
+	})
+}
+
+// eventually polls for what processes will have done; nothing is timed by it.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within a minute: %s", what)
+		}
 	}
 }
