@@ -28,8 +28,11 @@ type lock struct {
 
 var all wire.RecordID // the zero id: every record under the digest
 
-// years is the start of a day that many years from now.
-func years(n int) time.Time { return time.Now().UTC().AddDate(n, 0, 0).Truncate(24 * time.Hour) }
+// begun is what dates are counted from: one moment, so that they are equal.
+var begun = time.Now().UTC().Truncate(time.Second)
+
+// years is the instant that many years from then.
+func years(n int) time.Time { return begun.AddDate(n, 0, 0) }
 
 // attach adds a record about the case's digest and returns its id.
 func (l *lock) attach(n int) wire.RecordID {

@@ -20,10 +20,11 @@ import (
 // impatient does not wait long for archives that are away.
 func impatient(c *Config) { c.Gatherer.(*receipts.Gatherer).Wait = 200 * time.Millisecond }
 
-// in is the instant some years from now, as a request gives it.
-func in(years int) wire.Time {
-	return wire.At(time.Now().AddDate(years, 0, 0).Truncate(time.Hour))
-}
+// begun is what dates are counted from: one moment, so that they are equal.
+var begun = time.Now().Truncate(time.Second)
+
+// in is the instant some years from then, as a request gives it.
+func in(years int) wire.Time { return wire.At(begun.AddDate(years, 0, 0)) }
 
 // about is a request about all that alice has under the document.
 func about(kind wire.Kind, c wire.Control) Steering {
