@@ -119,8 +119,14 @@ func parseHello(subject string, data []byte) (wire.Hello, bool) {
 	default:
 		hello.State = wire.StateReadonly // a newer state: surely alive, surely no reason to put
 	}
+	if len(hello.Reason) > maxReason || strings.Trim(hello.Reason, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") != "" {
+		hello.Reason = "" // it is shown to people, and is a code
+	}
 	return hello, true
 }
+
+// maxReason bounds the code of why an archive is not up, in bytes.
+const maxReason = 32
 
 // hear takes a hello, enrolling its archive if that is allowed.
 func (r *Roster) hear(hello wire.Hello) {

@@ -127,8 +127,11 @@ func TestOnlyThoseThatAreUpGetPuts(t *testing.T) {
 	b := newBench(t, RosterConfig{Open: true})
 	for _, state := range []string{wire.StateUp, wire.StateDraining, wire.StateReadonly, "a-newer-state"} {
 		h := helloOf("archive-a", "1")
-		h.State = state
+		h.State, h.Reason = state, "DISK_FULL"
 		b.say(h)
+		if got, want := b.Snapshot()[0].Reason, h.Reason; (state == wire.StateReadonly || state == "a-newer-state") != (got == want) {
+			t.Errorf("%s: the reason shown is %q", state, got)
+		}
 		if state == wire.StateUp {
 			b.wantAlive("archive-a")
 			continue

@@ -13,6 +13,7 @@ type Member struct {
 	Key        string    // Ed25519 public key, standard base64
 	Enrolled   uint64    // the roster version that brought it in
 	LastHello  time.Time // zero: none since this process started
+	Reason     string    // why it is readonly, a code such as DISK_FULL; empty: it is not, or did not say
 	Generation int       // of the last hello, as all below
 	Boot       string
 	Seq        uint64
@@ -45,6 +46,9 @@ func (r *Roster) Snapshot() []Member {
 			Generation: m.hello.Generation, Boot: m.hello.Boot, Seq: m.hello.Seq,
 			ControlSeq: m.hello.ControlSeq, Records: m.hello.Records,
 			Accepted: m.entry.generation(),
+		}
+		if row.State == wire.StateReadonly {
+			row.Reason = m.hello.Reason
 		}
 		if m.memory.Generation == row.Accepted {
 			row.Remembered, row.Checkpoint = m.memory.Seq, m.memory.Checkpoint

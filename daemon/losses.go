@@ -9,6 +9,7 @@ import (
 	"github.com/verae/archive/bus"
 	"github.com/verae/archive/edge"
 	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/internal/pebblex"
 	"github.com/verae/archive/jobs"
 	"github.com/verae/archive/wire"
 )
@@ -55,7 +56,7 @@ func (m members) Archives() []edge.ArchiveInfo {
 	list := []edge.ArchiveInfo{}
 	for _, r := range m.roster.Snapshot() {
 		info := edge.ArchiveInfo{
-			ArchiveID: r.ID, State: r.State, Records: r.Records, Seq: r.Seq, Generation: r.Generation,
+			ArchiveID: r.ID, State: r.State, Reason: r.Reason, Records: r.Records, Seq: r.Seq, Generation: r.Generation,
 			Accepted: r.Accepted, Remembered: r.Remembered, Advice: advice(&r),
 		}
 		if !r.LastHello.IsZero() {
@@ -83,6 +84,12 @@ func advice(r *bus.Member) string {
 		return "nothing: it is trusted again when all that it had acknowledged is found, or listed as lost; verae archives lost " + string(r.ID) + " tells how far that is"
 	case r.Lost != nil:
 		return "if the wrong disk was started, start the right one. Else this generation is over: restore the archive from a backup (archived restore), start it, and accept its new generation; or retire it. verae archives lost " + string(r.ID) + " lists what nobody has"
+	case r.Reason == pebblex.CodeDiskFull:
+		return "make room on its disk, or enlarge it: it goes on by itself; until then its records go to other archives"
+	case r.Reason == "DAMAGED":
+		return "look at its disk and its log, stop it, then archived check and archived repair; what is whole is answered"
+	case r.Reason != "":
+		return r.Reason + ": /readyz?verbose on its ADMIN_ADDR says what to do"
 	}
 	return ""
 }

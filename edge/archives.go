@@ -34,7 +34,8 @@ type Roster interface {
 // nothing since this program started.
 type ArchiveInfo struct {
 	ArchiveID   wire.ArchiveID `json:"archiveId"`
-	State       string         `json:"state"` // up, draining, readonly, silent, quarantined, lost-records, fenced, unaccepted
+	State       string         `json:"state"`           // up, draining, readonly, silent, quarantined, lost-records, fenced, unaccepted
+	Reason      string         `json:"reason,omitzero"` // why it is readonly: DISK_FULL, DAMAGED, MARK_STALE and others
 	Records     uint64         `json:"records"`
 	Seq         uint64         `json:"seq"` // of its newest record
 	Generation  int            `json:"generation"`

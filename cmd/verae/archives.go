@@ -131,7 +131,7 @@ func (s *session) archives(raw json.RawMessage) error {
 	var list struct {
 		Archives []struct {
 			ArchiveID          wire.ArchiveID
-			State              string
+			State, Reason      string
 			Records            uint64
 			LastHelloAt        wire.Time
 			AcceptedGeneration int
@@ -143,6 +143,9 @@ func (s *session) archives(raw json.RawMessage) error {
 		return fmt.Errorf("the answer is not what the contract says: %w", err)
 	}
 	for _, a := range list.Archives {
+		if a.Reason != "" {
+			a.State += " (" + a.Reason + ")"
+		}
 		s.line(a.ArchiveID, a.State, a.Records, "records, generation", a.AcceptedGeneration, "last heard", a.LastHelloAt)
 		if a.Lost != nil {
 			s.line("  lost records:", a.Lost.Reason, a.Lost.Detail)
