@@ -52,9 +52,13 @@ func (s *shelf) close(t testing.TB) {
 }
 
 // reopen closes the shelf and opens it again, as a restart does.
-func (s *shelf) reopen(t testing.TB) {
+func (s *shelf) reopen(t testing.TB) { s.reopenAfter(t, func() {}) }
+
+// reopenAfter closes the shelf, and opens it again when something was done to it.
+func (s *shelf) reopenAfter(t testing.TB, do func()) {
 	t.Helper()
 	s.close(t)
+	do()
 	var err error
 	if s.files, err = blob.OpenStore(blob.StoreConfig{Dir: "files", FS: s.fs, DiskReserve: 1}); err != nil {
 		t.Fatal(err)

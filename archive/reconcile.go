@@ -41,7 +41,7 @@ type ReconcilerConfig struct {
 // log, asks every live enrolled archive which of the records it has, and tells
 // the best-ranked that lacks one to pull it. A copy on an archive that is silent
 // does not count; should it come back, there is one more, and nothing is ever
-// removed for it.
+// removed for it. It also gets back what was lost here and is there elsewhere.
 //
 // Every archive looks after what it holds: a record whose other copy is gone is
 // found where the one that is left rests. Of several holders the first-ranked
@@ -145,8 +145,11 @@ func (r *Reconciler) Reconcile(ctx context.Context) error {
 		return err
 	}
 	r.log.Info("reconciliation", "from", r.Progress().Seq, "to", r.Progress().End)
+	err, more := r.regain(ctx), true
 	for {
-		more, err := r.step(ctx)
+		if err == nil {
+			more, err = r.step(ctx)
+		}
 		switch {
 		case ctx.Err() != nil:
 			r.keep(nil)

@@ -377,6 +377,44 @@ func TestReconcileHealsItsOwnFiles(t *testing.T) {
 	}
 }
 
+// What a repair left as lost is got back once an archive that has it is there, and
+// counts as lost no more; what nobody has stays lost, and is not a failure.
+func TestReconcileRegainsLostRecords(t *testing.T) {
+	a, b := newShelf(t, "archive-a"), newShelf(t, "archive-b")
+	note, gone := metadata(alice, digest("subject"), `{"n":1}`), metadata(alice, digest("subject"), `{"n":2}`)
+	mustPut(t, a.Node, note)
+	mustPut(t, a.Node, gone)
+	scan := a.scan(t, 1, 1000)
+	mustPut(t, b.Node, note)
+	b.scan(t, 1, 1000)
+	a.reopenAfter(t, func() { lose(t, a.cfg, 1, 2, 3) })
+	if h := a.Hello(); h.Lost != 3 || h.State != wire.StateUp {
+		t.Fatalf("before: %+v", h)
+	}
+	ids := []wire.RecordID{note.ID(), gone.ID(), scan.ID()}
+	requireHas(t, a.Node, ids, false, false, false)
+	if _, err := a.Portable(t.Context(), note.ID()); fault.CodeOf(err) != CodeNoRecord {
+		t.Errorf("a lost record is sent: %v", err)
+	}
+	if page, err := a.RecordIDs(t.Context(), 0, 0); err != nil || len(page.Records) != 0 || page.Next != 3 {
+		t.Errorf("lost records are listed: %+v, %v", page, err)
+	}
+	f := newFleet(t, a, b)
+	if p := f.reconcile(t, a, 2); p.Missing != 2 || p.Copied != 2 || p.Failed != 0 {
+		t.Errorf("%+v", p)
+	}
+	requireHas(t, a.Node, ids, true, false, true)
+	if h := a.Hello(); h.Lost != 1 || h.Seq != 5 || h.State != wire.StateUp {
+		t.Errorf("after: %+v", h)
+	}
+	if p := f.reconcile(t, a, 2); p.Missing != 0 || p.Copied != 0 {
+		t.Errorf("again: %+v", p)
+	}
+	if _, err := a.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // The cursor is a convenience: whatever its file is, or fails to become, the
 // reconciliation does its work, and the next process finds a state that was.
 func TestReconcileSurvivesEveryFaultOfItsCursor(t *testing.T) {
