@@ -493,6 +493,57 @@ func TestRestoreOfAnArchiveCutShortLeavesNothingOrAll(t *testing.T) {
 	}
 }
 
+// Every operation of a restore on the archive's own files fails once: the restore
+// says so, leaves nothing at the place, and the next one works.
+func TestRestoreOfAnArchiveThatFailedLeavesNothing(t *testing.T) {
+	mem := vfs.NewMem()
+	b := newBackedUp(t, mem)
+	step, points := need.Rounds(5, 1), 0
+	for n := 1; ; n += step {
+		c, left := b.c, n
+		c.FS = errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind.ReadOrWrite() != errorfs.OpIsWrite || op.Kind == errorfs.OpFileClose || strings.Contains(op.Path, "records/records") || strings.Contains(op.Path, "copied/records") {
+				return nil // what a store does about its disk is shown elsewhere
+			}
+			if left--; left == 0 {
+				return errorfs.ErrInjected
+			}
+			return nil
+		}))
+		_, _, err := restore(c, "backup", "new", nil)
+		if left > 0 {
+			break
+		}
+		points++
+		if _, there := mem.Stat("new"); err == nil || there == nil && left == 0 && !errors.Is(err, errorfs.ErrInjected) {
+			t.Fatalf("operation %d failed: %v, %v", n, err, there)
+		} else if there == nil { // the last one: the name was given, and may not be durable
+			wholeIn(t, inDir(b.c, "new"), b.puts)
+		}
+		if err := errors.Join(mem.RemoveAll("new"), mem.RemoveAll("new.incomplete")); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := restore(b.c, "backup", "new", nil); err != nil {
+			t.Fatalf("operation %d failed, the next try: %v", n, err)
+		}
+		if err := mem.RemoveAll("new"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if t.Logf("%d points", points); points < 5 {
+		t.Error("too few points")
+	}
+}
+
+// wholeIn is holds of an archive that is not open.
+func wholeIn(t testing.TB, c Config, puts []wire.Put) {
+	t.Helper()
+	c.Lease = time.Nanosecond
+	n := mustOpen(t, c)
+	holds(t, n, puts)
+	mustClose(t, n)
+}
+
 // A restored archive takes no records for a lease after its first start, answers
 // all the same, and observes that once.
 func TestRestoredArchiveObservesGrace(t *testing.T) {

@@ -52,7 +52,7 @@ type BackupLog struct {
 	Seq        uint64 `json:"seq,omitempty"`        // the archive's last
 	Size       int64  `json:"size"`                 // leaves
 	Root       string `json:"root"`                 // standard base64
-	Checkpoint string `json:"checkpoint"`           // the signed note that says so
+	Checkpoint string `json:"checkpoint"`           // a signed note of this log that the copy contains
 }
 
 // encode returns the bytes of the manifest file and sets the sum in m.
