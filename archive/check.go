@@ -67,6 +67,9 @@ type checker struct {
 	o    CheckOptions
 	pos  *position
 	side int // how many goroutines look at records
+	rows int // how many rows are looked at together
+	// inside says that the node can not be closed.
+	inside bool
 	// referred are the SHA-256 of files that records name; nil if nobody wants to
 	// know which files no record names.
 	referred map[wire.Digest]struct{}
@@ -78,7 +81,7 @@ type checker struct {
 }
 
 func newChecker(n *Node, o CheckOptions, p *position) *checker {
-	c := &checker{n: n, o: o, pos: p, side: 1}
+	c := &checker{n: n, o: o, pos: p, side: 1, rows: checkRows}
 	if o.Read == nil {
 		c.side = runtime.GOMAXPROCS(0)
 		c.o.Read = func(ctx context.Context, _ int) error { return ctx.Err() }
@@ -148,8 +151,32 @@ func (c *checker) guarded(f func() error) error {
 	if err := c.n.enter(); err != nil {
 		return err
 	}
-	defer c.n.leave()
+	c.inside = true
+	defer func() {
+		if c.inside {
+			c.inside = false
+			c.n.leave()
+		}
+	}()
 	return f()
+}
+
+// pace waits until so many bytes may be read. Meanwhile the store can be closed,
+// so that nothing of it may be held.
+func (c *checker) pace(ctx context.Context, bytes int) error {
+	if !c.inside {
+		return c.o.Read(ctx, bytes)
+	}
+	c.inside = false
+	c.n.leave()
+	if err := c.o.Read(ctx, bytes); err != nil {
+		return err
+	}
+	if err := c.n.enter(); err != nil {
+		return err
+	}
+	c.inside = true
+	return nil
 }
 
 // found notes a finding. Damage to anything but the bytes of a file makes the

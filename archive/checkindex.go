@@ -37,7 +37,7 @@ func (c *checker) index(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.o.Read(ctx, size); err != nil {
+	if err := c.pace(ctx, size); err != nil {
 		return err
 	}
 	p.Report.Bytes += int64(size)
@@ -60,7 +60,7 @@ func (c *checker) sumRows() (size int, end bool, err error) {
 	var buf []byte
 	n := 0
 	for valid := it.First(); valid; valid = it.Next() {
-		if n++; n > checkRecords || size > checkBytes {
+		if n++; n > c.rows || size > checkBytes {
 			return size, false, nil
 		}
 		c.sumRow(&buf, it.Key(), it.Value())

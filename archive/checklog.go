@@ -52,7 +52,7 @@ func (c *checker) log(ctx context.Context) error {
 	for i := range entries {
 		size += len(entries[i].key) + len(entries[i].value)
 	}
-	if err := c.o.Read(ctx, size); err != nil {
+	if err := c.pace(ctx, size); err != nil {
 		return err
 	}
 	p.Report.Bytes += int64(size)

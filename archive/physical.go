@@ -12,7 +12,7 @@ import (
 
 // tables reads the next table file of the record store.
 func (c *checker) tables(ctx context.Context) error {
-	v := pebblex.Verify{FS: c.n.cfg.FS, Dir: c.n.cfg.storeDir(), Read: c.o.Read}.Of(c.n.db)
+	v := pebblex.Verify{FS: c.n.cfg.FS, Dir: c.n.cfg.storeDir(), Read: c.pace}.Of(c.n.db)
 	if c.pos.Table == "" && c.pos.Until == "" {
 		flaws, sum, err := v.Logs(ctx)
 		if err != nil {

@@ -42,6 +42,7 @@ type Scrub struct {
 	cfg    ScrubConfig
 	state  *scrubState // of the goroutine of Run
 	saved  time.Time   // when state was stored
+	rows   int         // as of a checker
 	status atomic.Pointer[ScrubStatus]
 	read   prometheus.Counter
 	failed prometheus.Counter
@@ -66,7 +67,7 @@ func NewScrub(n *Node, c ScrubConfig) (*Scrub, error) {
 	if c.Every <= 0 {
 		c.Every = DefaultScrubEvery
 	}
-	s := &Scrub{n: n, cfg: c}
+	s := &Scrub{n: n, cfg: c, rows: checkRows}
 	labels := prometheus.Labels{"archive": string(n.cfg.ID)}
 	s.read = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "verae_scrub_bytes_total", ConstLabels: labels, Help: "Bytes that the scrub has read.",
@@ -149,7 +150,7 @@ func (s *Scrub) pass(ctx context.Context) error {
 		s.read.Add(float64(n))
 		return pace.wait(ctx, n)
 	}}, p)
-	c.saved = s.step
+	c.saved, c.rows = s.step, s.rows
 	if err := c.run(ctx); err != nil {
 		return err
 	}

@@ -148,20 +148,48 @@ func (s *Store) filesOf(ctx context.Context, first byte) (roots map[[32]byte][]r
 // checkOne checks a file under all its roots. The error says that the check can
 // not go on.
 func (s *Store) checkOne(ctx context.Context, sha256 [32]byte, roots []rootInfo, o CheckOptions) (*Finding, error) {
-	leave, err := s.enter()
-	if err != nil {
+	g := gate{store: s, read: o.Read}
+	if err := g.enter(); err != nil {
 		return nil, err
 	}
-	defer leave()
+	defer g.leave()
 	if err := s.wait(ctx, sha256); err != nil {
 		return nil, err
 	}
-	stopped, err := s.compare(ctx, sha256, roots, o.Read)
+	stopped, err := s.compare(ctx, sha256, roots, g.wait)
 	if stopped != nil || err == nil {
 		return nil, stopped
 	}
 	what := s.readError(sha256, err).Error()
 	return &Finding{Kind: FindingFile, SHA256: sha256, Path: s.filePath(sha256), What: what, Damage: s.isDamaged(sha256)}, nil
+}
+
+// gate keeps the store from being closed, but not while a check waits until it
+// may read.
+type gate struct {
+	store *Store
+	read  func(ctx context.Context, bytes int) error
+	out   func() // nil outside
+}
+
+func (g *gate) enter() (err error) {
+	g.out, err = g.store.enter()
+	return err
+}
+
+func (g *gate) leave() {
+	if g.out != nil {
+		g.out()
+		g.out = nil
+	}
+}
+
+func (g *gate) wait(ctx context.Context, bytes int) error {
+	g.leave()
+	if err := g.read(ctx, bytes); err != nil {
+		return err
+	}
+	return g.enter()
 }
 
 // strays finds the files that no row names.

@@ -27,39 +27,32 @@ func (s *Store) compare(ctx context.Context, sha256 [32]byte, roots []rootInfo, 
 		return nil, fmt.Errorf("blob: %w", err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("blob: read %x: %w", sha256, err)
+	}
+	rest := info.Size()
 	pebblex.Forget(f)
 	against := make([]*comparison, len(roots))
 	for i, r := range roots {
 		against[i] = s.compareWith(r)
 	}
-	// One piece is read while the one before it is hashed.
-	var pieces [2][]byte
-	hashed := make(chan struct{}, 1)
-	hashed <- struct{}{}
-	for i := 0; ; i = 1 - i {
-		if stopped = read(ctx, hashStep); stopped != nil {
-			<-hashed
+	buf := make([]byte, hashStep)
+	for {
+		if stopped = read(ctx, int(min(max(rest, 0), hashStep))); stopped != nil {
 			return stopped, nil
 		}
-		if pieces[i] == nil {
-			pieces[i] = make([]byte, hashStep)
-		}
-		n, err := io.ReadFull(f, pieces[i])
-		<-hashed
+		n, err := io.ReadFull(f, buf)
 		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 			return nil, fmt.Errorf("blob: read %x: %w", sha256, err)
 		}
-		hash := func() {
-			for _, c := range against {
-				c.dag.write(pieces[i][:n])
-			}
-			hashed <- struct{}{}
+		for _, c := range against {
+			c.dag.write(buf[:n])
 		}
 		if err != nil {
-			hash()
 			break
 		}
-		go hash()
+		rest -= hashStep
 	}
 	for _, c := range against {
 		if err := c.result(); err != nil {

@@ -25,12 +25,15 @@ func (s *Store) verify(read func(context.Context, int) error) pebblex.Verify {
 // are read, and may wait; nil means that there is no hurry to keep. Damage is
 // remembered as if a reader had met it.
 func (s *Store) CheckIndexTable(ctx context.Context, name string, read func(context.Context, int) error) (*Finding, int64, error) {
-	leave, err := s.enter()
-	if err != nil {
+	if read == nil {
+		read = unhurried
+	}
+	g := gate{store: s, read: read}
+	if err := g.enter(); err != nil {
 		return nil, 0, err
 	}
-	defer leave()
-	flaw, size, err := s.verify(read).Table(ctx, name)
+	defer g.leave()
+	flaw, size, err := s.verify(g.wait).Table(ctx, name)
 	if flaw == nil || err != nil {
 		return nil, size, err
 	}
@@ -40,12 +43,15 @@ func (s *Store) CheckIndexTable(ctx context.Context, name string, read func(cont
 
 // CheckIndexLogs does so for the manifest and the options of the index.
 func (s *Store) CheckIndexLogs(ctx context.Context, read func(context.Context, int) error) (findings []Finding, err error) {
-	leave, err := s.enter()
-	if err != nil {
+	if read == nil {
+		read = unhurried
+	}
+	g := gate{store: s, read: read}
+	if err := g.enter(); err != nil {
 		return nil, err
 	}
-	defer leave()
-	flaws, _, err := s.verify(read).Logs(ctx)
+	defer g.leave()
+	flaws, _, err := s.verify(g.wait).Logs(ctx)
 	for _, f := range flaws {
 		if f.Damage {
 			s.noteIndexDamage(f.Path + ": " + f.What)
