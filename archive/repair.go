@@ -38,6 +38,7 @@ type RepairReport struct {
 	Resumed    bool           `json:"resumed"`  // an earlier repair was ended
 	Mark       string         `json:"mark"`     // whose word the end of the log is: MarkOwn, MarkPeers, MarkNone
 	MarkSeq    uint64         `json:"markSeq"`  // the last number that the mark covers
+	HeardSeq   uint64         `json:"heardSeq"` // the highest that another archive has heard this one tell; 0: none did
 	Seq        uint64         `json:"seq"`      // the last number of the repaired log
 	Damages    []string       `json:"damages"`  // what was wrong, for people
 	Carried    uint64         `json:"carried"`  // records and stubs that were taken over byte for byte
@@ -77,8 +78,14 @@ func (r *RepairReport) Clean() bool {
 			return false
 		}
 	}
-	return len(r.Lost) == 0 && len(r.LeftOut) == 0
+	return len(r.Lost) == 0 && len(r.LeftOut) == 0 && !r.Behind()
 }
+
+// Behind reports whether the archive has told more than is left of it. What it
+// was is unknown: it came in the second before a crash, when neither mark nor
+// skeleton had it. The repaired archive must not go on, since it would give out
+// numbers again: a restored backup of it, as a new generation, may.
+func (r *RepairReport) Behind() bool { return r.HeardSeq > r.Seq }
 
 // Repair makes a damaged archive whole: never in place, and never by changing
 // what the log is. It reads what is left without opening it and builds a new

@@ -424,6 +424,74 @@ func TestRepairDoesNotGiveUpTheUnheard(t *testing.T) {
 	}
 }
 
+// TestRepairOfASecondGeneration: numbers, trees and generation rows are what they
+// were, whether the store is damaged or gone.
+func TestRepairOfASecondGeneration(t *testing.T) {
+	other := newShelf(t, "archive-b")
+	disk, records := marked(t, 5)
+	c := testConfig(disk, "archive-a")
+	begins(t, c, 8)
+	n := mustOpen(t, c)
+	for i := range 3 {
+		r := metadata(alice, digest(fmt.Sprint("new ", i)), `{}`)
+		mustPut(t, n, r)
+		records = append(records, r)
+	}
+	for _, r := range records {
+		mustPut(t, other.Node, r)
+	}
+	want := n.Hello()
+	mustClose(t, n)
+	all := readTree(t, disk, c.Dir)
+	w := &ward{cfg: c, other: other, now: all}
+	for name, damage := range map[string]func(map[string][]byte){
+		"the manifest": onFiles("MANIFEST", nil), "the log": onFiles(".log", nil), "the store": onFiles("records/", nil),
+	} {
+		fs := vfs.NewMem()
+		rc := w.patient(t, fs, damage)
+		rc.Peers = peersWith(other)
+		report, err := Repair(t.Context(), rc)
+		if err != nil || !report.Clean() || report.Generation != 2 || report.Seq != 12 {
+			t.Fatalf("%s: %+v, %v", name, report, err)
+		}
+		n := mustOpen(t, rc.Config)
+		if got := n.Hello(); got.Generation != 2 || got.Seq != want.Seq || got.Records != want.Records {
+			t.Errorf("%s: %+v, before %+v", name, got, want)
+		}
+		if _, err := n.Check(t.Context()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, r := range records {
+			if got := ask(t, n, alice, r.SHA256); len(got) != 1 {
+				t.Errorf("%s: record %s is answered %v", name, r.ID(), got)
+			}
+		}
+		mustClose(t, n)
+	}
+}
+
+// TestRepairTellsOfWhatOthersHeard: records of the last second before a crash may
+// be known to nobody but by their number. They are not passed over in silence.
+func TestRepairTellsOfWhatOthersHeard(t *testing.T) {
+	w := newWard(t)
+	fs := vfs.NewMem()
+	c := w.patient(t, fs, onFiles("MANIFEST", nil))
+	n := w.peers(t, "all")
+	n.remembered[0].Key, n.remembered[0].Seq = w.hello.Key, w.hello.Seq
+	c.Peers, c.DryRun = n, true
+	if report, err := Repair(t.Context(), c); err != nil || report.Behind() || !report.Clean() {
+		t.Errorf("what was heard is here: %+v, %v", report, err)
+	}
+	n.remembered[0].Seq++
+	if report, err := Repair(t.Context(), c); err != nil || !report.Behind() || report.Clean() || report.HeardSeq != w.hello.Seq+1 {
+		t.Errorf("one more was heard: %+v, %v", report, err)
+	}
+	n.remembered[0].Key = "bm90IGhpcw=="
+	if report, err := Repair(t.Context(), c); err != nil || report.Behind() {
+		t.Errorf("heard of another key: %+v, %v", report, err)
+	}
+}
+
 func TestDryRunChangesNothing(t *testing.T) {
 	w := newWard(t)
 	fs := vfs.NewMem()

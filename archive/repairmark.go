@@ -3,6 +3,7 @@ package archive
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"fmt"
 	"slices"
 
@@ -67,7 +68,11 @@ func (r *repairer) remembered(ctx context.Context) (marks []mark, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("archive: repair: %w", err)
 	}
+	key := base64.StdEncoding.EncodeToString(log.PublicKey)
 	for _, a := range answers {
+		if a.Generation == log.Generation && a.Key == key {
+			r.report.HeardSeq = max(r.report.HeardSeq, a.Seq)
+		}
 		if a.Generation != log.Generation || a.Checkpoint == "" {
 			continue
 		}

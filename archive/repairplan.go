@@ -108,6 +108,7 @@ func (r *repairer) fill(ctx context.Context, s slot, lost map[wire.RecordID]*hol
 		}
 		if s.bone = f.bone(); hasBone && named != s.bone {
 			r.relic.damage("%s: the entry of seq %d is not that of its record", r.skeletonPath(), s.seq)
+			r.boneless++
 		}
 		r.slots = append(r.slots, s)
 		if f.lost {
@@ -244,6 +245,7 @@ func (r *repairer) readIndex(ctx context.Context) error {
 		}
 		if n.known && s.id == id {
 			n.putID = (*putKey)(e.Key[1:])
+			s.putID = *n.putID
 		}
 		return nil
 	})

@@ -62,14 +62,12 @@ func (r *relic) identify() error {
 // its own log, and without its row nothing of that can be proved.
 func (r *relic) current(log lineage, meta map[string][]byte, key ed25519.PrivateKey) (lineage, error) {
 	public, _ := key.Public().(ed25519.PublicKey)
-	newest := 0
+	newest := r.markGeneration(public)
 	if n, err := strconv.Atoi(string(meta[metaGeneration])); err == nil {
-		newest = n
-	} else {
-		newest = r.markGeneration(public)
+		newest = max(newest, n)
 	}
-	if newest == 0 && len(log) > 0 {
-		newest = log.current().Generation
+	if len(log) > 0 {
+		newest = max(newest, log.current().Generation)
 	}
 	switch {
 	case len(log) > 0 && log.current().Generation == newest && log[0].Generation == firstGeneration:

@@ -153,6 +153,9 @@ func (r *archiveRepair) outcome() error {
 	if records.Clean() && len(r.report.Files.Lost) == 0 {
 		return nil
 	}
+	if records.Behind() && len(records.Lost)+len(records.LeftOut) == 0 {
+		return &serve.ExitError{Code: serve.ExitDamaged, Err: fmt.Errorf("archived: this archive has told more than is left of it (seq %d, of %d): make a backup of it, and of that a new generation with `archived restore`", records.Seq, records.HeardSeq)}
+	}
 	lost := len(r.report.Files.Lost)
 	for _, f := range records.Files {
 		if f.Lost {

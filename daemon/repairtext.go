@@ -58,6 +58,9 @@ func (w *repairWriter) records(r *archive.RepairReport) {
 	for _, e := range r.LeftOut {
 		w.line("%sleft out: seq %d, record %s: before it, behind the mark, there are records of which nothing is known", w.would, e.Seq, e.ID)
 	}
+	if r.Behind() {
+		w.line("behind: other archives have heard this one tell seq %d, and what is left ends at seq %d: nothing says which records the others were. Do not start it: make a backup of it (archived backup), and of that a new generation (archived restore)", r.HeardSeq, r.Seq)
+	}
 	if r.Evidence != "" {
 		w.line("kept as evidence: %s", r.Evidence)
 	}
