@@ -2,7 +2,6 @@ package archive
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -17,8 +16,8 @@ import (
 // Bounds of pulls.
 const (
 	maxPulls     = 4096        // under way, waiting, or ended and not asked for yet
-	pullSlots    = 16          // records being fetched at a time
-	fileSlots    = 4           // files, of those
+	pullSlots    = 16          // records being fetched or stored at a time
+	fileSlots    = 4           // files being fetched at a time
 	keptOutcomes = time.Minute // how long the end of a pull is kept for who asks again
 )
 
@@ -136,14 +135,7 @@ func (p *Puller) start(id wire.RecordID, from []wire.ArchiveID) (*pull, error) {
 	one := &pull{done: make(chan struct{})}
 	p.pulls[id] = one
 	p.running.Go(func() {
-		out := Pulled{ID: id}
-		select {
-		case p.slots <- struct{}{}:
-			out = p.pull(p.ctx, id, from)
-			<-p.slots
-		case <-p.ctx.Done():
-			out.Err = fault.Wrap(fault.Transient, p.ctx.Err())
-		}
+		out := p.pull(p.ctx, id, from)
 		p.metrics.pull(out)
 		p.mu.Lock()
 		one.out, one.ended = out, p.node.cfg.Now()
@@ -186,82 +178,46 @@ func (p *Puller) Close() {
 	p.running.Wait()
 }
 
-// pull brings one record here.
-func (p *Puller) pull(ctx context.Context, id wire.RecordID, from []wire.ArchiveID) Pulled {
-	out := Pulled{ID: id}
-	rec, here, err := p.local(ctx, id)
-	if err == nil && !here {
-		if err = p.node.health.accepting(); err == nil { // else all would be fetched for nothing
-			rec, err = p.record(ctx, id, from)
+// pull brings one record here. While its file is fetched, which may take long, it
+// takes no slot from others; it is small then, for it has no body.
+func (p *Puller) pull(ctx context.Context, id wire.RecordID, from []wire.ArchiveID) (out Pulled) {
+	out.ID = id
+	var rec wire.PutRecord
+	out.Err = p.inSlot(ctx, func() (err error) {
+		var here bool
+		if rec, here, err = p.local(ctx, id); err == nil && !here {
+			if err = p.node.health.accepting(); err == nil { // else all would be fetched for nothing
+				rec, err = p.record(ctx, id, from)
+			}
 		}
-	}
-	if err == nil && rec.File != nil {
-		err = p.file(ctx, rec.File, from)
-	}
-	if err != nil {
-		out.Err = err
+		if err == nil && rec.File == nil {
+			err = p.put(ctx, rec, &out)
+		}
+		return err
+	})
+	if out.Err != nil || rec.File == nil {
 		return out
 	}
-	ack, err := p.node.Put(ctx, wire.Put{Record: rec})
-	out.Seq, out.Duplicate, out.Err = ack.Seq, ack.Duplicate, err
+	if out.Err = p.file(ctx, rec.File, from); out.Err == nil {
+		out.Err = p.inSlot(ctx, func() error { return p.put(ctx, rec, &out) })
+	}
 	return out
 }
 
-// local returns the record if it can be read here.
-func (p *Puller) local(ctx context.Context, id wire.RecordID) (rec wire.PutRecord, here bool, err error) {
-	rec, err = p.node.Portable(ctx, id)
-	if fault.Is(err, fault.NotFound) {
-		return wire.PutRecord{}, false, nil
+// inSlot calls f when there is room for its memory.
+func (p *Puller) inSlot(ctx context.Context, f func() error) error {
+	select {
+	case p.slots <- struct{}{}:
+		defer func() { <-p.slots }()
+		return f()
+	case <-ctx.Done():
+		return fault.Wrap(fault.Transient, ctx.Err())
 	}
-	return rec, err == nil, err
 }
 
-// record fetches a record from the first archive that gives the right one.
-func (p *Puller) record(ctx context.Context, id wire.RecordID, from []wire.ArchiveID) (wire.PutRecord, error) {
-	var errs []error
-	for _, source := range from {
-		rec, err := p.peers.Record(ctx, source, id)
-		if err == nil {
-			if err = believable(source, id, rec); err == nil {
-				return rec, nil
-			}
-		}
-		if ctx.Err() != nil {
-			return wire.PutRecord{}, fault.Wrap(fault.Transient, ctx.Err())
-		}
-		p.report(source, id, err)
-		errs = append(errs, err)
-	}
-	return wire.PutRecord{}, fault.New(fault.Transient, CodeNoRecord, "archive: record %s came from none of %v: %w", id, from, errors.Join(errs...))
-}
-
-// believable returns what is wrong with an answer that should be a record.
-func believable(source wire.ArchiveID, id wire.RecordID, rec wire.PutRecord) error {
-	if err := rec.Check(); err != nil {
-		return wrongAnswer(source, "asked for record %s, got one that does not keep the rules: %w", id, err)
-	}
-	if got := rec.ID(); got != id {
-		return wrongAnswer(source, "asked for record %s, got %s", id, got)
-	}
-	return nil
-}
-
-// wrongAnswer says what a peer sent that can not be true.
-func wrongAnswer(source wire.ArchiveID, format string, args ...any) error {
-	args = append([]any{source}, args...)
-	return fault.New(fault.Corrupt, CodeWrongAnswer, "archive %s: "+format, args...)
-}
-
-// report makes known what a peer refused or got wrong. That it does not have
-// what it was asked for is neither.
-func (p *Puller) report(source wire.ArchiveID, what any, err error) {
-	switch {
-	case fault.CodeOf(err) == CodeWrongAnswer:
-		p.metrics.wrong.WithLabelValues(string(source)).Inc()
-		p.log.Error("an archive sent what can not be true; nothing of it was kept", "from", source, "of", what, "err", err)
-	case fault.Is(err, fault.NotFound):
-		p.log.Debug("an archive does not have what it was asked for", "from", source, "of", what)
-	default:
-		p.log.Warn("an archive did not give what it was asked for", "from", source, "of", what, "err", err)
-	}
+// put stores a record.
+func (p *Puller) put(ctx context.Context, rec wire.PutRecord, out *Pulled) error {
+	ack, err := p.node.Put(ctx, wire.Put{Record: rec})
+	out.Seq, out.Duplicate = ack.Seq, ack.Duplicate
+	return err
 }

@@ -412,6 +412,42 @@ func TestAPullOutlivesItsRequest(t *testing.T) {
 	}
 }
 
+// Files that take long hold up no records.
+func TestFilesDoNotHoldUpRecords(t *testing.T) {
+	a, b := newShelf(t, "archive-a"), newShelf(t, "archive-b")
+	note := metadata(alice, digest("subject"), `{}`)
+	mustPut(t, a.Node, note)
+	var scans []wire.RecordID
+	for i := range pullSlots + fileSlots {
+		scans = append(scans, a.scan(t, uint64(i), 10).ID())
+	}
+	peers := &slowFiles{peersOf: peersWith(a), block: make(chan struct{})}
+	p := newTestPuller(t, b, peers)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	p.Pull(ended, scans, []wire.ArchiveID{"archive-a"})
+	if out := one(t, p, note.ID(), "archive-a"); out.Err != nil || b.Seq() != 1 {
+		t.Errorf("%+v, %d records", out, b.Seq())
+	}
+	close(peers.block)
+	for _, out := range p.Pull(t.Context(), scans, []wire.ArchiveID{"archive-a"}) {
+		if out.Err != nil {
+			t.Error(out.Err)
+		}
+	}
+}
+
+// slowFiles gives no file until block is closed.
+type slowFiles struct {
+	*peersOf
+	block chan struct{}
+}
+
+func (p *slowFiles) File(ctx context.Context, a wire.ArchiveID, sum wire.Digest, cid string, off int64, n int) ([]byte, int64, error) {
+	<-p.block
+	return p.peersOf.File(ctx, a, sum, cid, off, n)
+}
+
 func TestPullEndsWithClose(t *testing.T) {
 	a, b := newShelf(t, "archive-a"), newShelf(t, "archive-b")
 	note := metadata(alice, digest("subject"), `{}`)
