@@ -424,6 +424,31 @@ func TestRepairDoesNotGiveUpTheUnheard(t *testing.T) {
 	}
 }
 
+// TestRepairKeepsWhatIsBeside: what others keep in the directory is carried over,
+// a time of grace among it; what can not be read is told.
+func TestRepairKeepsWhatIsBeside(t *testing.T) {
+	w := newWard(t)
+	fs := vfs.NewMem()
+	c := w.patient(t, fs, func(files map[string][]byte) {
+		onFiles("MANIFEST", nil)(files)
+		files["data/witness/x.seen"], files["data/grace"] = []byte("seen"), w.older["data/key.pem"]
+		files["data/scrub.json"] = []byte("{}")
+	})
+	want := sums(t, fs, c.Dir)
+	if report, err := Repair(t.Context(), c); err != nil || report.Whole {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	got := sums(t, fs, c.Dir)
+	for _, path := range []string{"/witness/x.seen", "/grace", "/key.pem"} {
+		if got[path] != want[path] {
+			t.Errorf("%s is not what it was", path)
+		}
+	}
+	if _, there := got["/scrub.json"]; there {
+		t.Error("the cursor of a scrub is taken over")
+	}
+}
+
 // TestRepairOfASecondGeneration: numbers, trees and generation rows are what they
 // were, whether the store is damaged or gone.
 func TestRepairOfASecondGeneration(t *testing.T) {

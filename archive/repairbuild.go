@@ -46,7 +46,15 @@ func (r *repairer) build(ctx context.Context) error {
 	if _, err := writeMarkFile(c, id, head); err != nil {
 		return err
 	}
-	return r.verify(ctx, c, head)
+	if err := r.verify(ctx, c, head); err != nil {
+		return err
+	}
+	// A restored archive in its time of grace is not freed of it by a repair,
+	// which has just opened it and closed it in order.
+	if _, err := c.FS.Stat(r.gracePath()); err == nil {
+		return r.copyTree(r.gracePath(), c.gracePath())
+	}
+	return nil
 }
 
 // copyBeside copies the key and what other parts keep in the directory. Where a
@@ -59,7 +67,7 @@ func (r *repairer) copyBeside(c Config) error {
 	}
 	for _, name := range names {
 		if !made[name] {
-			if err := copyTree(c, c.FS.PathJoin(r.Dir, name), c.FS.PathJoin(c.Dir, name)); err != nil {
+			if err := r.copyTree(c.FS.PathJoin(r.Dir, name), c.FS.PathJoin(c.Dir, name)); err != nil {
 				return err
 			}
 		}
@@ -70,27 +78,31 @@ func (r *repairer) copyBeside(c Config) error {
 // maxBeside bounds a file that is copied, in bytes.
 const maxBeside = 64 << 20
 
-func copyTree(c Config, from, to string) error {
-	info, err := c.FS.Stat(from)
+// copyTree copies a file or a directory. What can not be read is a damage, and
+// stays in the evidence: nothing of it is needed to open an archive but the key,
+// which was read before.
+func (r *repairer) copyTree(from, to string) error {
+	unreadable := func(err error) error { r.relic.damage("%v", err); return nil }
+	info, err := r.FS.Stat(from)
 	if err != nil {
-		return fmt.Errorf("archive: repair: %w", err)
+		return unreadable(err)
 	}
 	if !info.IsDir() {
-		data, err := pebblex.ReadFile(c.FS, from, maxBeside)
+		data, err := pebblex.ReadFile(r.FS, from, maxBeside)
 		if err != nil {
-			return err
+			return unreadable(err)
 		}
-		return pebblex.WriteFile(c.FS, to, data, keyPerm)
+		return pebblex.WriteFile(r.FS, to, data, keyPerm)
 	}
-	if err := pebblex.Mkdir(c.FS, to); err != nil {
+	names, err := r.FS.List(from)
+	if err != nil {
+		return unreadable(err)
+	}
+	if err := pebblex.Mkdir(r.FS, to); err != nil {
 		return err
 	}
-	names, err := c.FS.List(from)
-	if err != nil {
-		return fmt.Errorf("archive: repair: %w", err)
-	}
 	for _, name := range names {
-		if err := copyTree(c, c.FS.PathJoin(from, name), c.FS.PathJoin(to, name)); err != nil {
+		if err := r.copyTree(r.FS.PathJoin(from, name), r.FS.PathJoin(to, name)); err != nil {
 			return err
 		}
 	}
@@ -148,12 +160,14 @@ func (r *repairer) opens(ctx context.Context) (whole bool, err error) {
 		r.relic.damage("%v", err)
 		return false, ctx.Err()
 	}
-	for _, name := range []string{r.keyPath(), r.markPath(), r.skeletonPath()} {
-		err := pebblex.CopyFile(c.FS, name, c.FS.PathJoin(c.Dir, c.FS.PathBase(name)))
-		if err != nil {
-			r.relic.damage("%v", err)
-			return false, ctx.Err()
+	for _, path := range []string{r.keyPath(), r.markPath()} {
+		if err := r.copyTree(path, c.FS.PathJoin(c.Dir, c.FS.PathBase(path))); err != nil {
+			return false, err
 		}
+	}
+	if err := pebblex.CopyFile(c.FS, r.skeletonPath(), c.skeletonPath()); err != nil { // it may be large
+		r.relic.damage("%v", err)
+		return false, ctx.Err()
 	}
 	n, err := r.openChecked(ctx, c)
 	if err != nil {
