@@ -124,7 +124,8 @@ func (n *Node) prepare(ctx context.Context, put wire.Put) (*pending, error) {
 			return nil, err
 		}
 	}
-	p := &pending{rec: &rec, id: rec.ID(), body: rec.BodySHA256(), reply: make(chan outcome, 1)}
+	body := rec.BodySHA256()
+	p := &pending{rec: &rec, id: rec.IDOver(body), body: body, reply: make(chan outcome, 1)}
 	p.putID, p.hasPutID = parsePutID(put.PutID)
 	p.places = placesOf(&rec, p.id, blocks)
 	p.size = len(rec.Body) + maxShares + rowBytes*(2+len(p.places))

@@ -42,7 +42,10 @@ func (r PutRecord) BodySHA256() Digest {
 // ID returns the id of the record: SHA-256 over "verae-record/1" and the
 // deterministic CBOR of its portable fields, laid out as the package comment
 // shows. Two records with one id are the same record.
-func (r PutRecord) ID() RecordID { return recordID(&r, r.BodySHA256()) }
+func (r PutRecord) ID() RecordID { return r.IDOver(r.BodySHA256()) }
+
+// IDOver is ID for a caller who has computed BodySHA256 already.
+func (r PutRecord) IDOver(body Digest) RecordID { return recordID(&r, body) }
 
 // ComputeID returns the id that the portable fields of r have. Where the body
 // was withheld, BodySHA256 stands for it, so that a proof can be checked
