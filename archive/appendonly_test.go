@@ -16,7 +16,7 @@ import (
 var forbidden = []string{
 	"Delete", "DeleteSized", "DeleteRange", "SingleDelete", "DeleteDeferred", "DeleteSizedDeferred", "DeleteRangeDeferred",
 	"SingleDeleteDeferred", "Merge", "MergeDeferred", "RangeKeySet", "RangeKeyUnset", "RangeKeyDelete", "LogData", "SetRepr",
-	"AddInternalKey", "Ingest", "IngestAndExcise", "IngestExternalFiles", "IngestWithStats", "Excise", "Compact",
+	"AddInternalKey", "Ingest", "IngestAndExcise", "IngestExternalFiles", "IngestWithStats", "Excise",
 	"ApplyNoSyncWait", "AsyncApply", "NoSync", "DisableWAL", "SetDeferred", "RatchetFormatMajorVersion",
 	"Truncate", "ReuseForWrite", "Create", "Link",
 }
