@@ -45,10 +45,12 @@ type aggregator struct {
 	running   Running
 }
 
-// start starts every part. What has started is on the stack when it fails.
+// start starts every part, the stores first: their locks keep a second process on
+// one directory from touching anything. What has started is on the stack when it
+// fails.
 func (a *aggregator) start() error {
 	for _, step := range []func() error{
-		a.startBus, a.startRoster, a.startStores, a.startCosigning, a.startEngine, a.startDoors, a.startHTTP, a.startAdmin,
+		a.startStores, a.startBus, a.startRoster, a.startCosigning, a.startEngine, a.startDoors, a.startHTTP, a.startAdmin,
 	} {
 		if err := step(); err != nil {
 			return err

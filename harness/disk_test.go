@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/rand"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -117,6 +118,13 @@ func TestTwoProcessesOnOneDirectory(t *testing.T) {
 	}
 	if code := a.stop(); code != serve.ExitOK {
 		t.Errorf("exit code %d", code)
+	}
+	// The same of an aggregator, whose addresses differ.
+	w := startWorld(t, world.Config{Archives: []wire.ArchiveID{"archive-a"}})
+	second := exec.Command(os.Args[0], "world-program", "aggregator", "serve")
+	second.Env = append(os.Environ(), "DATA_DIR="+filepath.Join(w.Ready().Dir, "aggregator"), "HTTP_ADDR=127.0.0.1:0", "NATS_LISTEN=127.0.0.1:0", "API_KEYS_FILE="+filepath.Join(w.Ready().Dir, "keys.json"))
+	if out, err := second.CombinedOutput(); err == nil || second.ProcessState.ExitCode() != serve.ExitMisplaced || !strings.Contains(string(out), "in use") {
+		t.Errorf("a second aggregator: %v: %s", err, out)
 	}
 	if code, text := a.run("serve", "ARCHIVE_ID=archive-b"); code != serve.ExitMisplaced || !strings.Contains(text, loneID) {
 		t.Errorf("with another id: exit code %d: %s", code, text)
