@@ -20,6 +20,7 @@ type Member struct {
 	ControlSeq uint64
 	Records    uint64
 
+	Stubs      uint64   // records whose leaf it proves and whose bytes it lost, by its own word
 	Accepted   int      // the generation that is admitted
 	Remembered uint64   // the most that it acknowledged or told in it
 	Checkpoint string   // the newest that it signed in it; empty: none
@@ -45,7 +46,7 @@ func (r *Roster) Snapshot() []Member {
 			ID: id, State: m.state(now), Key: m.entry.Key, Enrolled: m.entry.Enrolled, LastHello: m.heard,
 			Generation: m.hello.Generation, Boot: m.hello.Boot, Seq: m.hello.Seq,
 			ControlSeq: m.hello.ControlSeq, Records: m.hello.Records,
-			Accepted: m.entry.generation(),
+			Stubs: m.hello.Lost, Accepted: m.entry.generation(),
 		}
 		if row.State == wire.StateReadonly {
 			row.Reason = m.hello.Reason

@@ -14,12 +14,16 @@ import (
 	"github.com/verae/archive/wire"
 )
 
-// Losses returns the archives that lost records and can be asked now, and those
-// that were retired.
+// Losses returns the archives that lost records and can be asked now, also those
+// that say so themselves and are trusted, and those that were retired.
 func (a archives) Losses() (list []jobs.Loss) {
-	for _, m := range a.roster.Lost() {
-		if a.roster.Alone(m.ID) {
+	for _, m := range a.roster.Snapshot() {
+		switch {
+		case m.Lost == nil && m.Stubs == 0, !a.roster.Alone(m.ID):
+		case m.Lost != nil:
 			list = append(list, jobs.Loss{Archive: m.ID, ID: string(m.Lost.At), Boot: m.Boot})
+		default:
+			list = append(list, jobs.Loss{Archive: m.ID, ID: fmt.Sprintf("%d stubs in generation %d", m.Stubs, m.Accepted)})
 		}
 	}
 	for _, f := range a.roster.Retired() {
@@ -39,7 +43,7 @@ func (a archives) Has(ctx context.Context, id wire.ArchiveID, ids []wire.RecordI
 
 // Accounted tells the roster that a loss is accounted for.
 func (a archives) Accounted(l jobs.Loss, whole bool) {
-	if !l.Gone {
+	if l.Boot != "" {
 		a.roster.Accounted(l.Archive, wire.Time(l.ID), l.Boot, whole)
 	}
 }
@@ -57,7 +61,7 @@ func (m members) Archives() []edge.ArchiveInfo {
 	for _, r := range m.roster.Snapshot() {
 		info := edge.ArchiveInfo{
 			ArchiveID: r.ID, State: r.State, Reason: r.Reason, Records: r.Records, Seq: r.Seq, Generation: r.Generation,
-			Accepted: r.Accepted, Remembered: r.Remembered, Advice: advice(&r),
+			Accepted: r.Accepted, Remembered: r.Remembered, Stubs: r.Stubs, Advice: advice(&r),
 		}
 		if !r.LastHello.IsZero() {
 			info.LastHelloAt = wire.At(r.LastHello)
@@ -90,6 +94,8 @@ func advice(r *bus.Member) string {
 		return "look at its disk and its log, stop it, then archived check and archived repair; what is whole is answered"
 	case r.Reason != "":
 		return r.Reason + ": /readyz?verbose on its ADMIN_ADDR says what to do"
+	case r.Stubs > 0:
+		return "nothing: it proves to have had them; what has a copy elsewhere is copied. verae archives lost " + string(r.ID) + " lists what nobody has"
 	}
 	return ""
 }

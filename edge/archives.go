@@ -43,6 +43,7 @@ type ArchiveInfo struct {
 
 	Accepted   int          `json:"acceptedGeneration,omitzero"`
 	Remembered uint64       `json:"rememberedSeq,omitzero"` // the most that it acknowledged or told in it
+	Stubs      uint64       `json:"lostRecords,omitzero"`   // whose leaf it proves and whose bytes it lost, by its own word
 	Lost       *ArchiveLoss `json:"lost,omitempty"`
 	Unaccepted *Unaccepted  `json:"unaccepted,omitempty"`
 	Advice     string       `json:"advice,omitzero"` // what to do

@@ -11,6 +11,7 @@ import (
 
 	"github.com/verae/archive/client"
 	"github.com/verae/archive/harness/world"
+	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/internal/need"
 	"github.com/verae/archive/wire"
 )
@@ -130,6 +131,7 @@ func TestOlderCopyOfAnArchiveIsFoundAndHealed(t *testing.T) {
 		t.Errorf("a log that lost records is %s again in the same generation", state)
 	}
 	if need.Rounds(0, 1) == 0 {
+		retire(t, c, sick, digests)
 		return // the right disk takes the time of two rounds
 	}
 	swap(func() {
@@ -143,5 +145,28 @@ func TestOlderCopyOfAnArchiveIsFoundAndHealed(t *testing.T) {
 	awaitThat(t, "the right disk is believed", func() bool { return archiveState(t, c, sick) == wire.StateUp })
 	if job, err = c.Receipts(t.Context(), digests[0]); err != nil || !job.Complete {
 		t.Errorf("complete %v, %v", job.Complete, err)
+	}
+	retire(t, c, sick, digests)
+	awaitThat(t, "what it had is copied to the others", func() bool {
+		page, err := c.LostRecords(t.Context(), sick, wire.RecordID{})
+		return err == nil && page.Accounting != nil && page.Accounting.DoneAt != "" && page.Accounting.Lost == 0
+	})
+}
+
+// retire takes an archive out, which nobody waits for then.
+func retire(t *testing.T, c *client.Client, id wire.ArchiveID, digests []wire.Digest) {
+	t.Helper()
+	if _, err := c.RetireArchive(t.Context(), id, false); fault.CodeOf(err) != "ARCHIVE_NEEDED" {
+		t.Errorf("retired although records need it: %v", err)
+	}
+	if _, err := c.RetireArchive(t.Context(), id, true); err != nil {
+		t.Fatal(err)
+	}
+	if state := archiveState(t, c, id); state != "not enrolled" {
+		t.Errorf("a retired archive is %s", state)
+	}
+	job, err := c.Receipts(t.Context(), digests[0])
+	if err != nil || !job.Complete || len(job.ArchivesExpected) != 2 {
+		t.Errorf("complete %v of %v, %v", job.Complete, job.ArchivesExpected, err)
 	}
 }

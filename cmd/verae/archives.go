@@ -135,6 +135,7 @@ func (s *session) archives(raw json.RawMessage) error {
 			Records            uint64
 			LastHelloAt        wire.Time
 			AcceptedGeneration int
+			LostRecords        uint64
 			Lost               *struct{ Reason, Detail string }
 			Advice             string
 		}
@@ -149,6 +150,9 @@ func (s *session) archives(raw json.RawMessage) error {
 		s.line(a.ArchiveID, a.State, a.Records, "records, generation", a.AcceptedGeneration, "last heard", a.LastHelloAt)
 		if a.Lost != nil {
 			s.line("  lost records:", a.Lost.Reason, a.Lost.Detail)
+		}
+		if a.LostRecords > 0 {
+			s.line("  lost the bytes of", a.LostRecords, "records")
 		}
 		if a.Advice != "" {
 			s.line("  what to do:", a.Advice)
