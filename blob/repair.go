@@ -126,7 +126,8 @@ func (r *repair) judge(ctx context.Context, dir string) (sound bool, err error) 
 		return false, err
 	}
 	if err := pebblex.CloneClosed(r.cfg.FS, r.swap.Dir, dir); err != nil {
-		return false, err
+		r.damage("%v", err)
+		return false, ctx.Err()
 	}
 	s, err := r.openAside(dirCheck)
 	if fault.Is(err, fault.Conflict) {

@@ -43,7 +43,7 @@ func full(t testing.TB, fs vfs.FS) *kept {
 	k := &kept{cfg: cfg, files: map[string][]byte{}}
 	shared := content(t, "shared", MinChunkSize)
 	for i, data := range [][]byte{
-		{}, []byte("small"), content(t, "large", 40*MinChunkSize),
+		{}, []byte("small"), content(t, "large", 6*MinChunkSize),
 		slices.Concat(shared, content(t, "a", 100)), slices.Concat(shared, content(t, "b", 100)),
 	} {
 		for j, p := range []Profile{small, Default} {
@@ -155,7 +155,7 @@ func (k *kept) whole(t testing.TB) {
 		if len(want) == 0 {
 			continue
 		}
-		if got, err := readAll(t, s, cid, 4096); err != nil || !bytes.Equal(got, want) {
+		if got, err := readAll(t, s, cid, 1<<20); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("after the repair %s: %d bytes, %v", cid, len(got), err)
 		}
 	}
@@ -356,7 +356,7 @@ func TestRepairSurvivesACrash(t *testing.T) {
 	k.each(t, "MANIFEST", func(b []byte) []byte { b[9] ^= 1; return b })
 	settled(t, mem, k.cfg.Dir)
 	var left []*vfs.MemFS
-	step := need.Rounds(5, 1)
+	step := need.Rounds(7, 1)
 	rng := rand.New(rand.NewPCG(1, 1))
 	var mu sync.Mutex // guards left
 	disk.Trace(func(p faultfs.Point) {

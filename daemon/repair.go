@@ -24,6 +24,7 @@ type archivedRepair struct {
 	Offline    bool `help:"Ask no other archive: what is not here is lost, and a stub proves that it was."`
 	DryRun     bool `name:"dry-run" help:"Say what would be done and change nothing."`
 	TrustStore bool `name:"trust-store" help:"When the mark is lost and no other archive remembers one, take the end of what is left for the end of the log. Records that were cut off behind it are then not missed."`
+	FilesGone  bool `name:"files-gone" help:"The directory of the files is empty because they were lost, not because a volume is not mounted: fetch them all anew."`
 	JSON       bool `name:"json" help:"Write the report as JSON."`
 }
 
@@ -61,6 +62,9 @@ func (c archivedRepair) Run(ctx context.Context, env Env[Archived]) (err error) 
 			return err
 		}
 	}
+	if err := c.filesThere(cfg); err != nil {
+		return err
+	}
 	r := &archiveRepair{archivedRepair: c, cfg: cfg, log: env.Log, now: time.Now()}
 	r.report.Files = repairedFiles{Damages: []string{}, Fetched: []fileOutput{}, Lost: []fileOutput{}, Evidence: []string{}}
 	if !c.Offline {
@@ -75,6 +79,20 @@ func (c archivedRepair) Run(ctx context.Context, env Env[Archived]) (err error) 
 		err = errors.Join(err, r.write(env.Stdout))
 	}
 	return err
+}
+
+// filesThere refuses a directory without files: what is fetched must not go to
+// the disk below a volume that is not mounted.
+func (c archivedRepair) filesThere(cfg Archived) error {
+	if c.FilesGone {
+		return nil
+	}
+	for _, part := range []string{"index", "files"} {
+		if there, err := exists(filepath.Join(cfg.DataDir, dirFiles, part)); there || err != nil {
+			return err
+		}
+	}
+	return fault.New(fault.NotFound, "MISSING", "DATA_DIR: there are no files in %s: is a volume not mounted? If they are lost, say --files-gone", filepath.Join(cfg.DataDir, dirFiles)).InField("DATA_DIR")
 }
 
 // archiveRepair is one run of it.

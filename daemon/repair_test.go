@@ -203,8 +203,17 @@ func TestArchivedRepairOfFiles(t *testing.T) {
 	if out := a.repair(0, "--offline"); !strings.Contains(out, "nothing is wrong") {
 		t.Errorf("after the repair: %s", out)
 	}
-	a.remove("files/files/*", "")
-	if out := a.repair(serve.ExitDamaged, "--offline"); !strings.Contains(out, "lost: file") {
+	if err := os.RemoveAll(filepath.Join(a.cfg.DataDir, "files")); err != nil {
+		t.Fatal(err)
+	}
+	a.repair(serve.ExitNotFound, "--offline") // it could be a volume that is not mounted
+	if _, err := os.Stat(filepath.Join(a.cfg.DataDir, "files")); !os.IsNotExist(err) {
+		t.Errorf("a refused repair makes the directory of the files: %v", err)
+	}
+	if out := a.repair(serve.ExitDamaged, "--offline", "--files-gone", "--dry-run"); !strings.Contains(out, "would be lost: file") {
+		t.Errorf("a dry run without the file: %s", out)
+	}
+	if out := a.repair(serve.ExitDamaged, "--offline", "--files-gone"); !strings.Contains(out, "lost: file") {
 		t.Errorf("without the file: %s", out)
 	}
 }
