@@ -15,6 +15,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/internal/need"
 	"github.com/verae/archive/wire"
 )
 
@@ -319,7 +320,7 @@ func TestCheckWhilePutsGoOn(t *testing.T) {
 			}
 		})
 	}
-	for range 20 {
+	for range need.Rounds(5, 100) {
 		if r, err := n.Check(t.Context()); err != nil || r.Found > 0 {
 			t.Errorf("%v\n%s", err, listed(r))
 		}

@@ -101,7 +101,7 @@ func (s *Store) checkDir(ctx context.Context, first byte, o CheckOptions) (findi
 	order = slices.DeleteFunc(order, func(sha256 [32]byte) bool { return bytes.Compare(sha256[:], o.After[:]) <= 0 && o.After != [32]byte{} })
 	side := 1
 	if o.Read == nil {
-		side = runtime.GOMAXPROCS(0)
+		side = 2 * runtime.GOMAXPROCS(0) // some wait for the disk, the others hash
 		o.Read = unhurried
 	}
 	for batch := range slices.Chunk(order, side) {
