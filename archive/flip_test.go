@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -14,43 +13,12 @@ import (
 
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/internal/need"
+	"github.com/verae/archive/internal/pebblex"
 	"github.com/verae/archive/wire"
 )
 
 // image is an archive's directory, file by file.
 type image map[string][]byte
-
-func takeImage(t testing.TB, fs vfs.FS, dir string) image {
-	t.Helper()
-	all := image{}
-	names, err := fs.List(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range names {
-		path := fs.PathJoin(dir, name)
-		info, err := fs.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if info.IsDir() {
-			for p, data := range takeImage(t, fs, path) {
-				all[p] = data
-			}
-			continue
-		}
-		f, err := fs.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		data, err := io.ReadAll(f)
-		if err := errors.Join(err, f.Close()); err != nil {
-			t.Fatal(err)
-		}
-		all[path] = data
-	}
-	return all
-}
 
 // disk returns a new disk with the image, one of its files replaced; a nil
 // content leaves the file out.
@@ -63,17 +31,7 @@ func (m image) disk(t testing.TB, changed string, content []byte) vfs.FS {
 				continue
 			}
 		}
-		if err := fs.MkdirAll(fs.PathDir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		f, err := fs.Create(path, vfs.WriteCategoryUnspecified)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = f.Write(bytes.Clone(data))
-		if err := errors.Join(err, f.Close()); err != nil {
-			t.Fatal(err)
-		}
+		must1(t, errors.Join(fs.MkdirAll(fs.PathDir(path), 0o755), pebblex.WriteFile(fs, path, data, 0o600)))
 	}
 	return fs
 }
@@ -106,17 +64,17 @@ func newVictim(t testing.TB, tail int) victim {
 	for range 2 {
 		n := mustOpen(t, c)
 		put(n, 4, true)
-		must1(t.(*testing.T), n.db.Flush())
+		must1(t, n.db.Flush())
 		mustClose(t, n)
 	}
 	n := mustOpen(t, c)
 	put(n, 6, true)
 	v.mark = uint64(len(v.acked))
-	v.image = takeImage(t, disk, c.Dir)
+	v.image = readTree(t, disk, c.Dir)
 	if tail > 0 {
 		old := v.image
 		put(n, tail, false)
-		v.image = takeImage(t, disk.CrashClone(vfs.CrashCloneCfg{}), c.Dir)
+		v.image = readTree(t, disk.CrashClone(vfs.CrashCloneCfg{}), c.Dir)
 		v.image[c.markPath()], v.image[c.skeletonPath()] = old[c.markPath()], old[c.skeletonPath()]
 	}
 	mustClose(t, n)

@@ -60,7 +60,7 @@ func get(t *testing.T, db *pebble.DB, key []byte) []byte {
 	return v
 }
 
-func must1(t *testing.T, err error) {
+func must1(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
