@@ -94,8 +94,11 @@ func (e *Engine) Steer(ctx context.Context, q Steering) (wire.Steered, error) {
 // checkSteering refuses what needs no look at what stands. A date is brought to
 // one form by whoever read it.
 func (e *Engine) checkSteering(q Steering) error {
-	if !q.Kind.Steers() || q.SHA256.IsZero() {
-		return fault.New(fault.Invalid, "BAD_FIELD", "jobs: a control of kind %q under %s", q.Kind, q.SHA256)
+	switch {
+	case !q.Kind.Steers():
+		return fault.New(fault.Internal, "", "jobs: %q steers nothing", q.Kind)
+	case q.SHA256.IsZero():
+		return fault.New(fault.Invalid, "BAD_FIELD", "sha256: the digest of nothing: give the one that the records are about").InField("sha256")
 	}
 	if err := q.Control.Check(q.Kind); err != nil {
 		return badField(err)

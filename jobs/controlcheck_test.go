@@ -2,6 +2,8 @@ package jobs
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -59,5 +61,44 @@ func TestCheckFindsEveryDamagedControlRow(t *testing.T) {
 	}
 	if tried[rowSteering] != 2 || tried[rowControl] != 5 || tried[rowOutbox] != 5 || tried[rowPending] != 1 {
 		t.Errorf("rows that were tried: %v", tried)
+	}
+}
+
+// The layout of the rows of decisions is frozen, as that of a submission is.
+func TestControlRowLayoutIsFrozen(t *testing.T) {
+	one, id := wire.RecordID(digestOf("record")), wire.SubmissionID("01890a5d-ac96-774b-bcce-b302099a8057")
+	rows := map[string]any{
+		"steering.row": steering{
+			State: &wire.Retention{RetainUntil: "2036-11-30T00:00:00.000000000Z", Holds: []wire.Hold{
+				{Name: "", RecordID: one, DecidedAt: "2026-01-02T03:04:05.000000006Z", ControlID: wire.RecordID{1}, Released: true},
+				{Name: "case 17", RecordID: one, Reason: "Smith v. Acme", DecidedAt: "2026-01-02T03:04:05.000000007Z", ControlID: wire.RecordID{2}},
+			}},
+			Retain: id, Holds: map[string]wire.SubmissionID{"": id, "case 17": id},
+		},
+		"control.row": submission{
+			ID: id, Tenant: "acme", Digest: digestOf("document"), Placement: digestOf("document"), AttachedAt: "2026-01-02T03:04:05.000000006Z",
+			Control: wire.KindHold, Parts: []part{{Kind: wire.KindHold, Size: 2, SHA256: digestOf("{}"), RecordID: one, Acks: []wire.ArchiveID{"archive-a"}}},
+			UploadsDone: true, Stored: true, Copied: true, Status: wire.StatusCompleted,
+		},
+		"roster-seen.row": rosterSeen{Version: 7},
+	}
+	for name, v := range rows {
+		row, err := encodeRow(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden := filepath.Join("testdata", name)
+		if os.Getenv("UPDATE_GOLDEN") == "true" {
+			if err := os.WriteFile(golden, row, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(row, want) {
+			t.Errorf("%s changed:\n%q\n%q", name, row, want)
+		}
 	}
 }
