@@ -119,10 +119,15 @@ func (w *World) settings(name string) []string {
 	return env
 }
 
+// reserve is the free space that a world keeps unless it is told otherwise:
+// enough for its stores, less than a program of its own keeps, since a world is
+// for trying things out on a disk that may be nearly full.
+const reserve = "DISK_RESERVE=536870912"
+
 // environment is the whole environment of a program: this process's, what the
 // caller added, and the world's own, which wins.
 func (w *World) environment(name string) []string {
-	return slices.Concat(os.Environ(), w.cfg.Env, w.settings(name))
+	return slices.Concat([]string{reserve}, os.Environ(), w.cfg.Env, w.settings(name))
 }
 
 // spawn starts a program as a process, after making its directory.

@@ -22,8 +22,8 @@ const CodeDiskFull = "DISK_FULL"
 // Bounds of a reserve that nobody has set: a twentieth of the disk, between
 // these, and never more than a fifth of a small one.
 const (
-	MinReserve = 2 << 30  // bytes
-	MaxReserve = 32 << 30 // bytes
+	MinReserve = 2 << 30 // bytes
+	MaxReserve = 8 << 30 // bytes
 )
 
 // roomTables is the room, in memtables, that a store needs below the reserve: it

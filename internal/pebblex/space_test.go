@@ -95,7 +95,7 @@ func TestTheReserveThatNobodySet(t *testing.T) {
 		{5, 100 * gib, 5},
 		{0, 20 * gib, 2 * gib},
 		{0, 100 * gib, 5 * gib},
-		{0, 10_000 * gib, 32 * gib},
+		{0, 10_000 * gib, 8 * gib},
 		{0, 5 * gib, gib},
 		{0, 50 * mib, 10 * mib},
 	} {
