@@ -40,8 +40,8 @@ type ReconcilerConfig struct {
 // have too few live copies in the fleet, and has them copied: it walks its own
 // log, asks every live enrolled archive which of the records it has, and tells
 // the best-ranked that lacks one to pull it. A copy on an archive that is silent
-// does not count; should it come back, there is one more, and nothing is ever
-// removed for it. It also gets back what was lost here and is there elsewhere.
+// does not count, once it has been silent for an hour or somebody asked; should
+// it come back, there is one more, and nothing is ever removed for it. It also gets back what was lost here and is there elsewhere.
 //
 // Every archive looks after what it holds: a record whose other copy is gone is
 // found where the one that is left rests. Of several holders the first-ranked
@@ -56,6 +56,7 @@ type Reconciler struct {
 	opened time.Time
 	wake   chan struct{}
 	pause  func(context.Context, time.Duration) bool
+	silent map[wire.ArchiveID]time.Time // since when; of the goroutine of Reconcile
 
 	mu    sync.Mutex // guards all below
 	state reconcileState
@@ -73,6 +74,7 @@ func NewReconciler(cfg ReconcilerConfig) *Reconciler {
 	r := &Reconciler{
 		cfg: cfg, fs: n.FS, log: cfg.Log.With("archive", string(n.ID)),
 		opened: n.Now(), wake: make(chan struct{}, 1), pause: pause,
+		silent: map[wire.ArchiveID]time.Time{},
 	}
 	r.state = r.load()
 	return r
@@ -186,6 +188,8 @@ func (r *Reconciler) step(ctx context.Context) (more bool, err error) {
 	p.Seq, p.Missing, p.Copied, p.Failed = next, p.Missing+b.missing, p.Copied+b.copied, p.Failed+b.failed
 	if b.last != nil {
 		p.Problem = problemOf(b.last)
+	} else if p.Failed == 0 {
+		p.Problem = nil // of a pause
 	}
 	if r.cfg.Node.cfg.Now().Sub(r.saved) >= saveEvery {
 		r.save()

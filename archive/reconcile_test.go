@@ -359,6 +359,45 @@ func TestOneHolderSeesToARecord(t *testing.T) {
 	}
 }
 
+// An archive that is restarted causes no new copies, which would stay for ever:
+// a reconciliation that nobody asked for waits for it.
+func TestAShortSilenceMakesNoCopies(t *testing.T) {
+	a, c := newShelf(t, "archive-a"), newShelf(t, "archive-c")
+	id := mustPut(t, a.Node, metadata(alice, digest("subject"), `{}`)).RecordID
+	f := newFleet(t, a, c)
+	f.counted = []wire.ArchiveID{"archive-a", "archive-b", "archive-c"}
+	now := time.Unix(1_800_000_000, 0)
+	a.Node.cfg.Now = func() time.Time { return now }
+	r := f.reconciler(a, 2)
+	for range 3 {
+		if err := r.Reconcile(t.Context()); !fault.Is(err, fault.Transient) || c.Seq() != 0 || !r.Progress().Running || r.Progress().Problem == nil {
+			t.Fatalf("%v, %+v, %d copies", err, r.Progress(), c.Seq())
+		}
+		now = now.Add(silentGrace/3 - 1)
+	}
+	asked := f.reconciler(a, 2)
+	asked.Start()
+	if err := asked.Reconcile(t.Context()); err != nil || asked.Progress().Copied != 1 {
+		t.Errorf("one that was asked for: %v, %+v", err, asked.Progress())
+	}
+	b := newShelf(t, "archive-b")
+	mustPut(t, b.Node, metadata(alice, digest("another"), `{}`))
+	f = newFleet(t, b, c)
+	f.counted = []wire.ArchiveID{"archive-a", "archive-b", "archive-c"}
+	b.Node.cfg.Now = func() time.Time { return now }
+	r = f.reconciler(b, 2)
+	if err := r.Reconcile(t.Context()); !fault.Is(err, fault.Transient) {
+		t.Error(err)
+	}
+	now = now.Add(silentGrace)
+	if err := r.Reconcile(t.Context()); err != nil || r.Progress().Copied != 1 || r.Progress().DoneAt == "" || r.Progress().Problem != nil {
+		t.Errorf("after a long silence: %v, %+v", err, r.Progress())
+	}
+	if n := f.copiesOf(t, id); n != 1 {
+		t.Errorf("%d copies", n)
+	}
+}
+
 // A record whose file is gone is no copy; its own archive gets the file back.
 func TestReconcileHealsItsOwnFiles(t *testing.T) {
 	a, b := newShelf(t, "archive-a"), newShelf(t, "archive-b")

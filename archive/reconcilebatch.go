@@ -115,6 +115,11 @@ func (b *batch) ask(ctx context.Context, entries []entry) (have [][]wire.Archive
 	}
 	have = make([][]wire.ArchiveID, len(entries))
 	b.live = []wire.ArchiveID{b.self}
+	defer func() {
+		if err == nil && !b.all {
+			err = b.r.patient(counted, b.live)
+		}
+	}()
 	for p, peer := range peers {
 		if answers[p] == nil {
 			continue

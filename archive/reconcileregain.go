@@ -32,7 +32,7 @@ func (r *Reconciler) regain(ctx context.Context) error {
 		if len(entries) == 0 {
 			continue
 		}
-		b := batch{r: r, self: n.cfg.ID}
+		b := batch{r: r, self: n.cfg.ID, all: true}
 		if err := b.regain(ctx, entries); err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package archive
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/verae/archive/internal/fault"
@@ -20,7 +21,10 @@ func (r *Reconciler) Run(ctx context.Context) error {
 				return nil
 			case fault.Is(err, fault.Transient):
 				r.log.Warn("the reconciliation pauses", "err", err)
-				if !r.pause(ctx, retryReconcile) {
+				select {
+				case <-time.After(retryReconcile):
+				case <-r.wake:
+				case <-ctx.Done():
 					return nil
 				}
 			case err != nil:
@@ -66,7 +70,34 @@ func (r *Reconciler) next() (wait time.Duration, scheduled bool) {
 }
 
 // retryReconcile is how long a reconciliation pauses that can not go on now.
-const retryReconcile = 10 * time.Second
+const retryReconcile = time.Minute
+
+// silentGrace is how long an archive may be silent before a reconciliation that
+// nobody asked for makes new copies of what it holds. Copies stay for ever: one
+// that is restarted, or moved, must not cause them.
+const silentGrace = time.Hour
+
+// patient returns an error of kind fault.Transient if an archive whose copies
+// would count has been silent for less than silentGrace. It is called by one
+// goroutine.
+func (r *Reconciler) patient(counted, live []wire.ArchiveID) error {
+	now := r.cfg.Node.cfg.Now()
+	for _, id := range counted {
+		if slices.Contains(live, id) {
+			delete(r.silent, id)
+			continue
+		}
+		since, known := r.silent[id]
+		if !known {
+			since = now
+			r.silent[id] = now
+		}
+		if left := silentGrace - now.Sub(since); left > 0 {
+			return fault.New(fault.Transient, "NO_ARCHIVE", "archive: %s is silent; its copies count as lost in %s, or when a reconciliation is asked for", id, left.Round(time.Second))
+		}
+	}
+	return nil
+}
 
 // settleTime is how long after its start an archive begins nothing by itself.
 const settleTime = time.Minute
