@@ -88,6 +88,12 @@ func TestAFullDisk(t *testing.T) {
 	a.start()
 	_, err = a.put(100)
 	full("started with nothing free", err)
+	if code := a.stop(); code != serve.ExitOK {
+		t.Errorf("stopped with nothing free: exit code %d", code)
+	}
+	a.start()
+	_, err = a.put(100)
+	full("started again with nothing free", err)
 	if err := os.Remove(occupied); err != nil {
 		t.Fatal(err)
 	}
