@@ -596,6 +596,9 @@ func TestRepairSurvivesACrash(t *testing.T) {
 	before := sums(t, mem, c.Dir)
 	rng := rand.New(rand.NewPCG(3, 3))
 	step := int64(need.Rounds(3, 1))
+	if testing.Short() {
+		step = 15
+	}
 	var left []*vfs.MemFS
 	var mu sync.Mutex // guards left
 	disk.Trace(func(p faultfs.Point) {

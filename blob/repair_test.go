@@ -357,6 +357,9 @@ func TestRepairSurvivesACrash(t *testing.T) {
 	settled(t, mem, k.cfg.Dir)
 	var left []*vfs.MemFS
 	step := need.Rounds(7, 1)
+	if testing.Short() {
+		step = 35
+	}
 	rng := rand.New(rand.NewPCG(1, 1))
 	var mu sync.Mutex // guards left
 	disk.Trace(func(p faultfs.Point) {

@@ -247,7 +247,10 @@ func TestSalvageOfDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	rng := rand.New(rand.NewPCG(2, 2))
-	points, lost := 0, 0
+	points, lost, rounds := 0, 0, need.Rounds(12, 2000)
+	if testing.Short() {
+		rounds = 4
+	}
 	for _, name := range names {
 		path := mem.PathJoin("s", name)
 		whole := content(t, mem, path)
@@ -255,7 +258,7 @@ func TestSalvageOfDamage(t *testing.T) {
 		if len(whole) == 0 {
 			continue
 		}
-		for i := range need.Rounds(12, 2000) {
+		for i := range rounds {
 			data := bytes.Clone(whole)
 			at := rng.IntN(len(data))
 			if i%3 == 0 {
