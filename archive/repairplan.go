@@ -280,6 +280,9 @@ func (r *repairer) cut(ctx context.Context) error {
 	if len(r.slots) > 0 {
 		r.report.Seq = r.slots[len(r.slots)-1].seq
 	}
+	if g := r.relic.identity.lineage.current(); g.Generation != firstGeneration {
+		r.report.Seq = max(r.report.Seq, g.base()) // the genesis is in the log before any record
+	}
 	return ctx.Err()
 }
 
