@@ -43,8 +43,8 @@ func TestDrillRestoreUnderLoad(t *testing.T) {
 	for i := range all {
 		clients.Go(func() { all[i] = submitUntil(load, t, w, i) })
 	}
-	for round := range need.Rounds(1, 5) {
-		d.archive(fmt.Sprintf("archive-%c", 'a'+round%3), round+2)
+	for round := range need.Rounds(1, 4) {
+		d.archive(fmt.Sprintf("archive-%c", 'a'+round%3), round/3+2)
 	}
 	stopLoad()
 	clients.Wait()
@@ -128,7 +128,7 @@ func (d *drill) killed(name string) {
 	dir := d.t.TempDir()
 	good := filepath.Join(dir, "good")
 	d.command(0, name, "backup", "--to", good)
-	for round := range need.Rounds(1, 40) {
+	for round := range need.Rounds(1, 10) {
 		after := time.Duration(rand.IntN(400)) * time.Millisecond // the moment is random, nothing is measured by it
 		cut, target := filepath.Join(dir, fmt.Sprint("cut", round)), filepath.Join(dir, fmt.Sprint("restored", round))
 		d.until(after, name, "backup", "--to", cut)

@@ -42,9 +42,18 @@ func (w *World) Command(ctx context.Context, name string, args ...string) (said 
 // Lose takes the directory of a program away, as the loss of its disk would, and
 // returns where it is now. The program must not run.
 func (w *World) Lose(name string) (dir string, err error) {
-	lost := w.dir(name) + ".lost"
-	if err := os.Rename(w.dir(name), lost); err != nil {
-		return "", fmt.Errorf("world: %w", err)
+	for n := 1; ; n++ {
+		lost := fmt.Sprintf("%s.lost-%d", w.dir(name), n)
+		_, err := os.Lstat(lost)
+		switch {
+		case err == nil:
+			continue // it was lost before
+		case os.IsNotExist(err):
+			err = os.Rename(w.dir(name), lost)
+		}
+		if err != nil {
+			return "", fmt.Errorf("world: %w", err)
+		}
+		return lost, nil
 	}
-	return lost, nil
 }
