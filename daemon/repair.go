@@ -174,14 +174,17 @@ func (r *archiveRepair) outcome() error {
 	if records.Behind() && len(records.Lost)+len(records.LeftOut) == 0 {
 		return &serve.ExitError{Code: serve.ExitDamaged, Err: fmt.Errorf("archived: this archive has told more than is left of it (seq %d, of %d): make a backup of it, and of that a new generation with `archived restore`", records.Seq, records.HeardSeq)}
 	}
-	lost := len(r.report.Files.Lost)
+	lost := map[wire.Digest]bool{}
+	for _, f := range r.report.Files.Lost {
+		lost[f.SHA256] = true
+	}
 	for _, f := range records.Files {
 		if f.Lost {
-			lost++
+			lost[f.SHA256] = true
 		}
 	}
 	return &serve.ExitError{Code: serve.ExitDamaged, Err: fmt.Errorf("archived: %d records and %d files are lost, %d records were left out: nobody who could be asked has them; the report names them. If an archive that has them comes back, run the repair again",
-		len(records.Lost), lost, len(records.LeftOut))}
+		len(records.Lost), len(lost), len(records.LeftOut))}
 }
 
 // write tells people, or programs, what was done.
