@@ -170,7 +170,7 @@ func faultAt(t *testing.T, at, records int, persist bool) (hit, outlived bool) {
 	mustInit(t, testConfig(mem, "archive-a"))
 	disk := newFaultFS(mem, at, persist)
 	c := testConfig(disk, "archive-a")
-	c.OnFatal = disk.fatal
+	c.OnFatal = disk.Fatal
 	c.MemTableSize = 64 << 10 // 64 KiB: records of 6 KiB make the log rotate and flush
 
 	var puts []wire.Put
@@ -183,7 +183,7 @@ func faultAt(t *testing.T, at, records int, persist bool) (hit, outlived bool) {
 	var lived atomic.Bool
 	ctx, gone := context.WithCancel(t.Context())
 	defer gone()
-	disk.run(func() {
+	disk.Run(func() {
 		n, err := Open(c)
 		if err != nil {
 			return
@@ -219,7 +219,7 @@ func faultAt(t *testing.T, at, records int, persist bool) (hit, outlived bool) {
 	if n.Seq() != uint64(records) {
 		t.Errorf("write point %d: %d records after the retry, want %d", at, n.Seq(), records)
 	}
-	return disk.ops.Load() > int64(at), lived.Load()
+	return disk.Ops() > int64(at), lived.Load()
 }
 
 // readonlyAfterFault: a node whose store failed takes no more records, and

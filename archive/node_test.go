@@ -270,9 +270,9 @@ func TestInitThatCrashedOpensNowhere(t *testing.T) {
 			mem := vfs.NewCrashableMem()
 			disk := newFaultFS(mem, at, persist)
 			c := testConfig(disk, "archive-a")
-			c.OnFatal = disk.fatal
+			c.OnFatal = disk.Fatal
 			done := false
-			disk.run(func() { done = Init(c) == nil })
+			disk.Run(func() { done = Init(c) == nil })
 			n, err := Open(testConfig(mem.CrashClone(vfs.CrashCloneCfg{}), "archive-a"))
 			if done && err != nil {
 				t.Fatalf("write point %d: init succeeded, open: %v", at, err)
@@ -280,7 +280,7 @@ func TestInitThatCrashedOpensNowhere(t *testing.T) {
 			if err == nil {
 				mustClose(t, n)
 			}
-			if done && disk.ops.Load() <= int64(at) {
+			if done && disk.Ops() <= int64(at) {
 				break // there was no fault any more
 			}
 		}

@@ -243,7 +243,7 @@ func witnessWithFault(t *testing.T, at int, persist bool) (failed bool) {
 	w.cfg.FS = disk
 	request := l.show(t, 5, 20)
 	var reply wire.WitnessReply
-	disk.run(func() {
+	disk.Run(func() {
 		got, err := w.Add(request)
 		if (err == nil) != (got.Cosignature != "") {
 			t.Errorf("write %d: %+v, %v", at, got, err)
@@ -256,7 +256,7 @@ func witnessWithFault(t *testing.T, at int, persist bool) (failed bool) {
 		t.Errorf("write %d, persisted %v: after a crash the size is %d, the reply was %+v", at, persist, size, reply)
 	}
 	cosigns(t, after, l.show(t, size, 20))
-	return disk.ops.Load() > int64(at)
+	return disk.Ops() > int64(at)
 }
 
 func TestWitnessRefusesADamagedMemory(t *testing.T) {
