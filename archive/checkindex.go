@@ -1,7 +1,6 @@
 package archive
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -12,7 +11,6 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/verae/archive/bloom"
-	"github.com/verae/archive/wire"
 )
 
 // indexPrefixes are the kinds of keys that are derived from the log, sorted.
@@ -167,133 +165,4 @@ func (c *checker) skipRows(cause error) (end bool, err error) {
 		}
 	}
 	return true, nil
-}
-
-// compareSums looks row by row at the ranges of numbers whose sums differ.
-func (c *checker) compareSums(ctx context.Context) error {
-	p := c.pos
-	differ := make(map[uint64]bool)
-	for r, s := range p.sums {
-		if s.Want != s.Got {
-			differ[r] = true
-		}
-	}
-	if len(differ) == 0 {
-		return nil
-	}
-	before := p.Report.Damages
-	for r := range p.End>>p.Shift + 1 {
-		if differ[r] {
-			if err := c.compareRecords(ctx, max(r<<p.Shift, 1), min((r+1)<<p.Shift-1, p.End)); err != nil {
-				return err
-			}
-		}
-	}
-	for _, prefix := range indexPrefixes {
-		if err := c.compareRows(ctx, prefix, differ); err != nil {
-			return err
-		}
-	}
-	if p.Report.Damages == before && before == 0 {
-		c.found(Finding{Kind: FindingIndex, What: "the index changed while it was checked", Damage: true})
-	}
-	return nil
-}
-
-// compareRecords looks up every row that the records from first to last give.
-func (c *checker) compareRecords(ctx context.Context, first, last uint64) (err error) {
-	it, err := c.n.iterate(logKey(first), logKey(last+1))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = it.Close() }() // a failed read was found before
-	for valid := it.First(); valid; valid = it.Next() {
-		seq, ok := logSeq(it.Key())
-		rows, id := c.rowsAgain(ctx, seq, it.Value())
-		if !ok || rows == nil {
-			continue
-		}
-		for _, r := range rows {
-			if what := c.differs(r); what != "" {
-				c.found(Finding{Kind: FindingIndex, What: what, Damage: true, Seq: seq, Record: id})
-			}
-		}
-	}
-	return ctx.Err()
-}
-
-// rowsAgain returns the rows that a log entry gives, and the record's id; nothing
-// if it is not sound, which was found before, or a stub.
-func (c *checker) rowsAgain(ctx context.Context, seq uint64, value []byte) ([]kv, wire.RecordID) {
-	f, err := decodeFrame(value)
-	if err != nil || f.lost || f.Seq != seq {
-		return nil, wire.RecordID{}
-	}
-	rec := f.record()
-	if f.verify(&rec) != nil {
-		return nil, wire.RecordID{}
-	}
-	rows, err := c.n.rowsOf(ctx, f, &rec)
-	if err != nil {
-		return nil, wire.RecordID{}
-	}
-	return rows, rec.ID
-}
-
-// differs says what is wrong with a row that the log gives, or "".
-func (c *checker) differs(want kv) string {
-	got, closer, err := c.n.db.Get(want.key)
-	switch {
-	case errors.Is(err, pebble.ErrNotFound):
-		return fmt.Sprintf("key %x is missing from the index", want.key)
-	case err != nil:
-		return fmt.Sprintf("key %x of the index can not be read: %v", want.key, err)
-	}
-	same := bytes.Equal(got, want.value)
-	c.n.closeQuietly(closer)
-	if !same {
-		return fmt.Sprintf("the index row of key %x is not what the log gives", want.key)
-	}
-	return ""
-}
-
-// compareRows looks for rows that no record gives.
-func (c *checker) compareRows(ctx context.Context, prefix byte, differ map[uint64]bool) error {
-	it, err := c.n.iterate(prefixBounds(prefix))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = it.Close() }() // a failed read was found before
-	for valid := it.First(); valid; valid = it.Next() {
-		seq, ok := rowSeq(it.Key(), it.Value())
-		if !ok || seq > c.pos.End || !differ[seq>>c.pos.Shift] || c.n.lost.has(seq) || c.n.identity.lineage.of(seq) == 0 {
-			continue
-		}
-		given, known, err := c.given(ctx, seq, it.Key())
-		if err != nil {
-			return err
-		}
-		if known && !given {
-			c.found(Finding{Kind: FindingIndex, What: fmt.Sprintf("key %x is in the index, and the record of seq %d does not give it", it.Key(), seq), Damage: true, Seq: seq})
-		}
-	}
-	return ctx.Err()
-}
-
-// given reports whether the record of seq gives a row with a key; known is false
-// if that can not be told.
-func (c *checker) given(ctx context.Context, seq uint64, key []byte) (given, known bool, err error) {
-	value, closer, err := c.n.db.Get(logKey(seq))
-	if errors.Is(err, pebble.ErrNotFound) {
-		return false, true, nil
-	}
-	if err != nil {
-		return false, false, nil // found before
-	}
-	defer c.n.closeQuietly(closer)
-	rows, _ := c.rowsAgain(ctx, seq, value)
-	if rows == nil {
-		return false, false, ctx.Err()
-	}
-	return slices.ContainsFunc(rows, func(r kv) bool { return bytes.Equal(r.key, key) }), true, nil
 }

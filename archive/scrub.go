@@ -89,10 +89,10 @@ func NewScrub(n *Node, c ScrubConfig) (*Scrub, error) {
 	return s, nil
 }
 
-// lasting reports whether a damage is there until a repair makes the archive
-// anew.
+// lasting reports whether a damage makes the archive read-only until a repair:
+// that of a file does not, and some are gone after a start.
 func (f Finding) lasting() bool {
-	return f.Damage && f.Kind != FindingFile && f.Kind != FindingFilter && f.Kind != FindingSkeleton
+	return f.Damage && f.Kind != FindingFile && f.Repair != repairStart
 }
 
 // Run scrubs until ctx ends or the archive is closed, which are no errors.

@@ -164,34 +164,6 @@ func (s *Store) checkOne(ctx context.Context, sha256 [32]byte, roots []rootInfo,
 	return &Finding{Kind: FindingFile, SHA256: sha256, Path: s.filePath(sha256), What: what, Damage: s.isDamaged(sha256)}, nil
 }
 
-// gate keeps the store from being closed, but not while a check waits until it
-// may read.
-type gate struct {
-	store *Store
-	read  func(ctx context.Context, bytes int) error
-	out   func() // nil outside
-}
-
-func (g *gate) enter() (err error) {
-	g.out, err = g.store.enter()
-	return err
-}
-
-func (g *gate) leave() {
-	if g.out != nil {
-		g.out()
-		g.out = nil
-	}
-}
-
-func (g *gate) wait(ctx context.Context, bytes int) error {
-	g.leave()
-	if err := g.read(ctx, bytes); err != nil {
-		return err
-	}
-	return g.enter()
-}
-
 // strays finds the files that no row names.
 func (s *Store) strays(ctx context.Context, first byte, roots map[[32]byte][]rootInfo) (findings []Finding, err error) {
 	leave, err := s.enter()
