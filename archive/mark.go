@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"golang.org/x/mod/sumdb/tlog"
 
@@ -77,13 +78,13 @@ func (n *Node) compareMark(m mark) error {
 // lostRecords says which records were there, as evidence shows, and are not.
 func (n *Node) lostRecords(last uint64, evidence string) error {
 	first := n.tail.seq + 1
-	what := ""
+	var what strings.Builder
 	for _, e := range n.readBones(first, last, namedBones) {
-		what += fmt.Sprintf(", seq %d is record %s", e.seq, e.id)
+		fmt.Fprintf(&what, ", seq %d is record %s", e.seq, e.id)
 	}
 	return fault.New(fault.Corrupt, "LOST_RECORDS",
 		"archive: open %s: the log ends at seq %d, and %s seq %d: records %d to %d are lost%s; %s",
-		n.cfg.Dir, n.tail.seq, evidence, last, first, last, what, howToRepair)
+		n.cfg.Dir, n.tail.seq, evidence, last, first, last, what.String(), howToRepair)
 }
 
 // publish makes a head the mark, and before that its records part of the
