@@ -138,13 +138,15 @@ func (c *Cosigning) round(ctx context.Context) error {
 	}
 	var (
 		wg   sync.WaitGroup
-		mu   sync.Mutex // guards errs and what the goroutines note
+		mu   sync.Mutex // guards errs, and what the goroutines note in c
 		errs []error
 		news bool
 	)
 	present := slices.DeleteFunc(c.cfg.Witnesses.Present(), func(w Witness) bool { return c.lines[w.ID] != "" })
 	for _, w := range present {
+		mu.Lock() // those asked before may have answered
 		known := c.sizes[w.ID]
+		mu.Unlock()
 		wg.Go(func() {
 			line, seen, err := c.ask(ctx, w, known, next)
 			mu.Lock()
