@@ -100,8 +100,8 @@ var ArchivedProgram = Program[Archived]{
 
 // archivedCommands are the commands of archived beside serve and init.
 type archivedCommands struct {
-	Repair    archivedRepair    `cmd:"" help:"Make a stopped archive whole: from what is left of it and from the other archives."`
 	Check     archivedCheck     `cmd:"" help:"Read everything that a stopped archive keeps, and say what is wrong."`
+	Repair    archivedRepair    `cmd:"" help:"Make a stopped archive whole: from what is left of it and from the other archives."`
 	Backup    archivedBackup    `cmd:"" help:"Make a backup, also of a running archive, and open it to see that it is good."`
 	Restore   archivedRestore   `cmd:"" help:"Make the data directory from a backup, as a new generation of the archive."`
 	Reconcile archivedReconcile `cmd:"" help:"Have the running archive look for records with too few live copies, and have them copied."`
