@@ -3,6 +3,7 @@ package archive
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -100,7 +101,7 @@ func TestSkeletonAheadOfTheMarkTellsOfLoss(t *testing.T) {
 		fs := copyOf(t, fs)
 		write(t, fs, path, data)
 		_, err := Open(testConfig(fs, "archive-a"))
-		if fault.CodeOf(err) != "LOST_RECORDS" || !bytes.Contains([]byte(fmt.Sprint(err)), []byte(ids[2].String())) {
+		if fault.CodeOf(err) != "LOST_RECORDS" || !strings.Contains(fmt.Sprint(err), ids[2].String()) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
