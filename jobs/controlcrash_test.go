@@ -88,6 +88,7 @@ func TestStoreWriteFailsWhileSteering(t *testing.T) {
 				w := newWorld(t, 2, func(c *Config) { c.PutWait = time.Second })
 				w.must(alice, hashBody(digestOf("document"), metadata("1")))
 				w.settled()
+				w.restart(nil) // nothing of the submission uses the committer any more
 				w.engine.store.com.Close()
 				w.engine.store.com = failOnce(w.engine.store.commit, n, persisted, boom)
 				for i := range steered {
