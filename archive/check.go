@@ -49,6 +49,12 @@ func (n *Node) Check(ctx context.Context) (CheckReport, error) {
 // file's bytes only the file. Puts and queries go on meanwhile; what is stored
 // during the check is not looked at.
 func (n *Node) CheckWith(ctx context.Context, o CheckOptions) (CheckReport, error) {
+	report, err := n.checkAll(ctx, o)
+	return report, errors.Join(report.Err(), err)
+}
+
+// checkAll is CheckWith; its error says only why the check could not go on.
+func (n *Node) checkAll(ctx context.Context, o CheckOptions) (CheckReport, error) {
 	p, err := n.newPosition()
 	if err != nil {
 		return CheckReport{}, err
@@ -56,8 +62,8 @@ func (n *Node) CheckWith(ctx context.Context, o CheckOptions) (CheckReport, erro
 	c := newChecker(n, o, p)
 	c.referred = make(map[wire.Digest]struct{})
 	err = c.run(ctx)
-	p.Report.end()
-	return p.Report, errors.Join(p.Report.Err(), err)
+	p.Report.end(err)
+	return p.Report, err
 }
 
 // checker is a check under way.

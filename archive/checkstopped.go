@@ -16,7 +16,8 @@ import (
 // checked that can be read without.
 //
 // Errors: fault.NotFound if there is no archive, fault.Conflict if it is another
-// one or in use, both with nothing checked; else those of CheckWith.
+// one or in use, and what else keeps it from being opened that is no damage, all
+// with nothing checked; else those of CheckWith.
 func CheckStopped(ctx context.Context, c Config, o CheckOptions) (report CheckReport, err error) {
 	if c, err = c.withDefaults(); err != nil {
 		return CheckReport{}, err
@@ -25,7 +26,7 @@ func CheckStopped(ctx context.Context, c Config, o CheckOptions) (report CheckRe
 	// process has open, and then the open tells so.
 	flaws, _, flawsErr := pebblex.Verify{FS: c.FS, Dir: c.storeDir(), Read: o.Read}.Logs(ctx)
 	n, openErr := Open(c)
-	switch kind := fault.KindOf(openErr); {
+	switch {
 	case openErr == nil:
 		defer func() { err = errors.Join(err, n.Close()) }()
 		select {
@@ -33,41 +34,34 @@ func CheckStopped(ctx context.Context, c Config, o CheckOptions) (report CheckRe
 		case <-ctx.Done():
 			return CheckReport{}, fmt.Errorf("archive: check: %w", ctx.Err())
 		}
-		report, err = n.CheckWith(ctx, o)
-		if o.Blobs != nil && withoutDamage(err) == nil {
+		report, err = n.checkAll(ctx, o)
+		if o.Blobs != nil && err == nil {
 			n.rememberCheck(&report)
 		}
-	case kind == fault.Conflict || kind == fault.NotFound || kind == fault.Invalid:
-		return CheckReport{}, openErr
-	default:
+	case fault.Is(openErr, fault.Corrupt):
 		report, err = checkRefused(ctx, c, o, openErr)
+	default:
+		return CheckReport{}, openErr
 	}
 	if flawsErr == nil {
 		for _, f := range flaws {
 			report.Add(repairable(storeFile(f.Path, f.What, f.Damage)))
 		}
 	}
-	return report, errors.Join(report.Err(), withoutDamage(err))
+	return report, errors.Join(report.Err(), err)
 }
 
-// withoutDamage leaves out an error that a report gives anew.
-func withoutDamage(err error) error {
-	if fault.Is(err, fault.Corrupt) {
-		return nil
-	}
-	return err
-}
-
-// checkRefused checks what can be read of an archive that does not open.
+// checkRefused checks what can be read of an archive that does not open. Its error
+// says only why the check could not go on.
 func checkRefused(ctx context.Context, c Config, o CheckOptions, refusal error) (report CheckReport, err error) {
-	refused := Finding{Kind: FindingOpen, What: refusal.Error(), Damage: fault.Is(refusal, fault.Corrupt)}
+	refused := Finding{Kind: FindingOpen, What: refusal.Error(), Damage: true}
 	h := newHealth(c.Log)
 	db, err := pebblex.Open(c.storeOptions(false, c.OnFatal, nil))
 	if err != nil {
 		report.begin()
 		report.Add(repairable(refused))
 		err = checkFilesOfStore(ctx, c, o, &report)
-		report.end()
+		report.end(err)
 		return report, err
 	}
 	n := &Node{cfg: c, db: db, health: h}
@@ -82,7 +76,7 @@ func checkRefused(ctx context.Context, c Config, o CheckOptions, refusal error) 
 		k.referred = nil
 	}
 	err = k.run(ctx)
-	p.Report.end()
+	p.Report.end(err)
 	return p.Report, err
 }
 

@@ -51,25 +51,33 @@ const maxFindings = 1000
 
 // CheckReport is what a check has looked at and found.
 type CheckReport struct {
-	Records    uint64    `json:"records"`     // in the log
-	Lost       uint64    `json:"lost"`        // of Records: stubs of lost records
-	Leaves     uint64    `json:"leaves"`      // of the trees of all generations
-	IndexRows  uint64    `json:"indexRows"`   // under digests
-	TenantRows uint64    `json:"tenantRows"`  // under tenants
-	PutIDs     uint64    `json:"putIds"`      //
-	Files      uint64    `json:"files"`       // whose bytes were read
-	FileBytes  int64     `json:"fileBytes"`   //
-	Tables     uint64    `json:"tables"`      // files of the Pebble stores
-	Bytes      int64     `json:"bytes"`       // read from the disk, of everything
-	Began      int64     `json:"beganUnixMs"` //
-	Ended      int64     `json:"endedUnixMs"` // 0: not yet
-	Found      uint64    `json:"found"`       // findings, listed or not
-	Damages    uint64    `json:"damages"`     // of them
+	Records    uint64    `json:"records"`          // in the log
+	Lost       uint64    `json:"lost"`             // of Records: stubs of lost records
+	Leaves     uint64    `json:"leaves"`           // of the trees of all generations
+	IndexRows  uint64    `json:"indexRows"`        // under digests
+	TenantRows uint64    `json:"tenantRows"`       // under tenants
+	PutIDs     uint64    `json:"putIds"`           //
+	Files      uint64    `json:"files"`            // whose bytes were read
+	FileBytes  int64     `json:"fileBytes"`        //
+	Tables     uint64    `json:"tables"`           // files of the Pebble stores
+	Bytes      int64     `json:"bytes"`            // read from the disk, of everything
+	Began      int64     `json:"beganUnixMs"`      //
+	Ended      int64     `json:"endedUnixMs"`      // 0: not yet
+	Stopped    string    `json:"stopped,omitzero"` // why the check could not look at everything; empty if it did
+	Found      uint64    `json:"found"`            // findings, listed or not
+	Damages    uint64    `json:"damages"`          // of them
 	Findings   []Finding `json:"findings"`
 }
 
 func (r *CheckReport) begin() { r.Began = time.Now().UnixMilli() }
-func (r *CheckReport) end()   { r.Ended = time.Now().UnixMilli() }
+
+// end notes when the check ended, and why if it could not look at everything.
+func (r *CheckReport) end(err error) {
+	r.Ended = time.Now().UnixMilli()
+	if err != nil {
+		r.Stopped = err.Error()
+	}
+}
 
 // Add adds a finding. The first findings are listed, and the first damages in any
 // case.

@@ -154,7 +154,7 @@ func (s *Scrub) pass(ctx context.Context) error {
 	if err := c.run(ctx); err != nil {
 		return err
 	}
-	p.Report.end()
+	p.Report.end(nil)
 	s.state.complete()
 	s.publish()
 	last := s.state.Last

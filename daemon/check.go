@@ -13,6 +13,7 @@ import (
 	"github.com/verae/archive/archive"
 	"github.com/verae/archive/blob"
 	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/internal/pebblex"
 	"github.com/verae/archive/internal/serve"
 	"github.com/verae/archive/wire"
 )
@@ -26,6 +27,9 @@ type archivedCheck struct {
 func (k *archivedCheck) Run(ctx context.Context, env Env[Archived]) error {
 	c := env.Config
 	if err := c.Check(); err != nil {
+		return err
+	}
+	if err := c.unfinishedRepair(); err != nil {
 		return err
 	}
 	if err := mustExist(c.DataDir, dirRecords, "archived"); err != nil {
@@ -44,14 +48,14 @@ func (k *archivedCheck) Run(ctx context.Context, env Env[Archived]) error {
 	if report.Damages > 0 {
 		return &serve.ExitError{Code: serve.ExitDamaged, Err: fmt.Errorf("daemon: %d findings of damage in %s", report.Damages, c.DataDir)}
 	}
-	return nil
+	return err
 }
 
 // check checks the records and, if their store opens, the files.
 func (c *Archived) check(ctx context.Context, env Env[Archived]) (report archive.CheckReport, err error) {
 	var o archive.CheckOptions
 	files, filesErr := blob.OpenStore(c.fileConfig(env.Log, false))
-	if inUse(filesErr) {
+	if filesErr != nil && !fault.Is(filesErr, fault.Corrupt) && !errors.Is(filesErr, pebblex.ErrMissing) {
 		return report, filesErr
 	}
 	config := c.recordConfig(env.Log, nil)
@@ -64,7 +68,7 @@ func (c *Archived) check(ctx context.Context, env Env[Archived]) (report archive
 	report, err = archive.CheckStopped(ctx, config, o)
 	if filesErr != nil {
 		report.Add(archive.Finding{
-			Kind: archive.FindingFile, What: filesErr.Error(), Damage: fault.Is(filesErr, fault.Corrupt) || fault.Is(filesErr, fault.NotFound),
+			Kind: archive.FindingFile, What: filesErr.Error(), Damage: true,
 			Path: c.fileConfig(env.Log, false).Dir, Repair: "archived repair",
 		})
 	}
@@ -99,6 +103,8 @@ func (k *archivedCheck) print(w io.Writer, c Archived, r archive.CheckReport) er
 		p.line("and %d more findings", more)
 	}
 	switch {
+	case r.Stopped != "":
+		p.line("the check could not go on: %s", r.Stopped)
 	case r.Found == 0:
 		p.line("nothing is wrong")
 	case r.Damages == 0:
