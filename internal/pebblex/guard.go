@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"hash/maphash"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -30,7 +31,9 @@ func AppendOnly(db pebble.Reader, batch *pebble.Batch) (err error) {
 // AppendOnlyFunc is [AppendOnly] for a caller who can tell in a cheaper way than
 // by reading whether a key exists.
 func AppendOnlyFunc(batch *pebble.Batch, exists func(key []byte) (bool, error)) error {
-	seen := make(map[string]struct{}, batch.Count())
+	// Keys are remembered by a hash: to keep thousands of them costs more than the
+	// rest of the check. Two keys of one hash, which hardly ever meet, are compared.
+	seen, seed := make(map[uint64]struct{}, batch.Count()), maphash.MakeSeed()
 	for r := batch.Reader(); ; {
 		kind, key, _, ok, err := r.Next()
 		switch {
@@ -41,16 +44,31 @@ func AppendOnlyFunc(batch *pebble.Batch, exists func(key []byte) (bool, error)) 
 		case kind != pebble.InternalKeyKindSet:
 			return fmt.Errorf("%w: %s of key %x", ErrNotAppend, kind, key)
 		}
-		if _, twice := seen[string(key)]; twice {
+		hash := maphash.Bytes(seed, key)
+		if _, met := seen[hash]; met && count(batch, key) > 1 {
 			return fmt.Errorf("%w: key %x is set twice", ErrNotAppend, key)
 		}
-		seen[string(key)] = struct{}{}
+		seen[hash] = struct{}{}
 		there, err := exists(key)
 		if err != nil {
 			return fmt.Errorf("pebblex: guard: %w", err)
 		}
 		if there {
 			return fmt.Errorf("%w: key %x exists", ErrNotAppend, key)
+		}
+	}
+}
+
+// count returns how often key is in batch.
+func count(batch *pebble.Batch, key []byte) int {
+	n := 0
+	for r := batch.Reader(); ; {
+		_, k, _, ok, err := r.Next()
+		if !ok || err != nil {
+			return n
+		}
+		if bytes.Equal(k, key) {
+			n++
 		}
 	}
 }
