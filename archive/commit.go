@@ -254,7 +254,7 @@ func (n *Node) fillRecord(batch *pebble.Batch, p *pending, e bone) error {
 	}
 	err = errors.Join(
 		batch.Set(logKey(e.seq), data, nil),
-		batch.Set(tenantKey(tagOf(p.rec.TenantID), e.storedAt, e.seq), nil, nil),
+		batch.Set(tenantKey(p.tag, e.storedAt, e.seq), nil, nil),
 	)
 	r := row{shared: len(p.rec.ShareWith) > 0, storedAt: e.storedAt, id: p.id, kind: p.rec.Kind, tenant: p.rec.TenantID}
 	for _, at := range p.places {

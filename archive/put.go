@@ -25,6 +25,7 @@ type pending struct {
 	putID    putKey
 	hasPutID bool
 	places   []place
+	tag      tenantTag
 	size     int
 	reply    chan outcome // takes one without blocking
 
@@ -127,7 +128,7 @@ func (n *Node) prepare(ctx context.Context, put wire.Put) (*pending, error) {
 	body := rec.BodySHA256()
 	p := &pending{rec: &rec, id: rec.IDOver(body), body: body, reply: make(chan outcome, 1)}
 	p.putID, p.hasPutID = parsePutID(put.PutID)
-	p.places = placesOf(&rec, p.id, blocks)
+	p.places, p.tag = placesOf(&rec, p.id, blocks), tagOf(rec.TenantID)
 	p.size = len(rec.Body) + maxShares + rowBytes*(2+len(p.places))
 	return p, nil
 }
