@@ -205,7 +205,9 @@ func (e *Engine) accountPage(ctx context.Context, l Loss, a account) (account, e
 }
 
 // submissionsAfter returns some submissions behind a key, nil for the first. One
-// that can not be read is reported and passed over.
+// that can not be read is reported and passed over. Of one that has not ended the
+// store may lack acknowledgements: they are saved when it ends, and until then
+// its task knows them.
 func (e *Engine) submissionsAfter(after []byte) (keys [][]byte, list []*submission, err error) {
 	from := []byte{rowSubmission}
 	if after != nil {
@@ -223,5 +225,10 @@ func (e *Engine) submissionsAfter(after []byte) (keys [][]byte, list []*submissi
 			return len(keys) < workPage, nil
 		})
 	})
+	for i, s := range list {
+		if err == nil && !s.ended() {
+			list[i], err = e.current(s.ref())
+		}
+	}
 	return keys, list, err
 }

@@ -340,6 +340,59 @@ func TestLossIsHealedFromTheOutbox(t *testing.T) {
 	}
 }
 
+// What an archive acknowledged for a submission that has not ended is in memory
+// only. It counts all the same: the walk does not end before the submission, and
+// the archive is needed.
+func TestUnsavedAcknowledgementsAreAccountedFor(t *testing.T) {
+	b := &books{whole: map[string]bool{}}
+	w := newWorld(t, 2, func(c *Config) {
+		b.archives, c.Copies, c.PutMinCopies = c.Archives.(*archives), b, 2
+	})
+	for _, id := range b.Enrolled() {
+		b.set(id, func(n *node) { n.refuse = errDown })
+	}
+	a, err := w.submit(t.Context(), Caller{TenantID: alice}, hashBody(digestOf("document"), metadata("1")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := ref{alice, a.SubmissionID}
+	b.set("archive-a", func(n *node) { n.refuse = nil })
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		w.engine.Nudge()
+		s, err := w.engine.current(id)
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("archive-a did not acknowledge: %v", err)
+		}
+		if len(s.Parts[0].Acks) == 1 {
+			break
+		}
+	}
+	if s, err := w.engine.load(id); err != nil || len(s.Parts[0].Acks) != 0 {
+		t.Fatalf("the store has %v, so that this tests nothing: %v", s.Parts[0].Acks, err)
+	}
+	if _, _, needed, err := w.engine.Needed(t.Context(), "archive-a"); err != nil || !needed {
+		t.Errorf("the only copy is needed: %v, %v", needed, err)
+	}
+	b.forget("archive-a", any1)
+	b.set("archive-a", func(n *node) { n.refuse = errDown })
+	l := Loss{Archive: "archive-a", ID: "1", Boot: "1"}
+	if err := w.engine.account(t.Context(), l); !fault.Is(err, fault.Transient) {
+		t.Fatalf("accounted for while an acknowledgement is not: %v", err)
+	}
+	b.set("archive-b", func(n *node) { n.refuse = nil })
+	w.engine.Nudge()
+	w.ended(alice, a)
+	if err := w.engine.account(t.Context(), l); err != nil {
+		t.Fatal(err)
+	}
+	b.set("archive-a", func(n *node) { n.refuse = nil })
+	w.engine.Nudge()
+	w.settled()
+	if n := b.copies(a.Parts[0].RecordID); n != 2 || b.whole["1"] {
+		t.Errorf("%d copies, whole %v", n, b.whole["1"])
+	}
+}
+
 // Copies that archives made among themselves count for whether one is needed.
 func TestCopiesMadeByArchivesCount(t *testing.T) {
 	w, b := newBooks(t, 3)
