@@ -300,6 +300,44 @@ func TestCheckGoesOnBehindAnUnreadableBlock(t *testing.T) {
 	}
 }
 
+// TestCheckInStepsOfAnySize: a step may end in the middle of a commit, and the
+// next one goes on there, also from a position that was stored.
+func TestCheckInStepsOfAnySize(t *testing.T) {
+	n := newNode(t)
+	var wg sync.WaitGroup
+	for w := range 40 {
+		wg.Go(func() {
+			for i := range 5 {
+				if _, err := n.Put(t.Context(), numbered(w, i)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, rows := range []int{1, 2, 3, 7, 64, 199, 200, 201} {
+		p, err := n.newPosition()
+		must1(t, err)
+		c := newChecker(n, CheckOptions{}, p)
+		c.rows = rows
+		c.saved = func() error {
+			data, err := wire.Encode(c.pos.stored())
+			if err != nil {
+				return err
+			}
+			again, err := wire.Decode[position](data)
+			if err == nil {
+				c.pos, err = again.ready()
+			}
+			return err
+		}
+		must1(t, c.run(t.Context()))
+		if r := c.pos.Report; r.Found > 0 || r.Records != 200 || r.Leaves != 200 || r.IndexRows != 400 {
+			t.Errorf("in steps of %d: %+v", rows, r)
+		}
+	}
+}
+
 // TestCheckWhilePutsGoOn: what is stored during a check is no finding.
 func TestCheckWhilePutsGoOn(t *testing.T) {
 	n := newNode(t)
