@@ -23,13 +23,19 @@ func (a archives) Losses() (list []jobs.Loss) {
 		case m.Lost != nil:
 			list = append(list, jobs.Loss{Archive: m.ID, ID: string(m.Lost.At), Boot: m.Boot})
 		default:
-			list = append(list, jobs.Loss{Archive: m.ID, ID: fmt.Sprintf("%d stubs in generation %d", m.Stubs, m.Accepted)})
+			list = append(list, ownLoss(&m))
 		}
 	}
 	for _, f := range a.roster.Retired() {
 		list = append(list, jobs.Loss{Archive: f.ID, ID: "retired at version " + strconv.FormatUint(f.Version, 10), Gone: true})
 	}
 	return list
+}
+
+// ownLoss is what a trusted archive says itself that it lost. Another process is
+// another loss: a repair before it may have left as many stubs, of other records.
+func ownLoss(m *bus.Member) jobs.Loss {
+	return jobs.Loss{Archive: m.ID, ID: fmt.Sprintf("%d stubs in generation %d, told by process %s", m.Stubs, m.Accepted, m.Boot)}
 }
 
 // Has reports which records an archive has, if nobody else can answer in its
