@@ -26,7 +26,7 @@ type logEntry struct {
 	bone       bone      // what it says of itself; zero if it does not decode
 	leaf       tlog.Hash // of bone
 	sum        lanes     // of the index rows that it gives
-	rows, puts uint64    // how many
+	unknown    bool      // which rows those are can not be told
 	lost       bool      // a stub
 	file       wire.Digest
 	findings   []Finding
@@ -218,7 +218,7 @@ func (c *checker) derive(ctx context.Context, e *logEntry, f *frame, rec *wire.R
 	if rec.File != nil {
 		e.file = rec.File.SHA256
 		if c.o.FilesUnknown {
-			e.rows = unknownRows
+			e.unknown = true
 			return nil
 		}
 	}
@@ -232,7 +232,7 @@ func (c *checker) derive(ctx context.Context, e *logEntry, f *frame, rec *wire.R
 		return err
 	}
 	if err != nil {
-		e.rows = unknownRows
+		e.unknown = true
 		return nil
 	}
 	for _, r := range rows {
@@ -240,6 +240,3 @@ func (c *checker) derive(ctx context.Context, e *logEntry, f *frame, rec *wire.R
 	}
 	return nil
 }
-
-// unknownRows marks an entry whose index rows can not be told.
-const unknownRows = ^uint64(0)

@@ -110,7 +110,7 @@ func (w *logWalk) count(e *logEntry, known bool) {
 	p := w.c.pos
 	switch {
 	case e.lost:
-	case !known || len(e.findings) > 0 || e.rows == unknownRows:
+	case !known || len(e.findings) > 0 || e.unknown:
 		// Its rows can not be told, so that the sums of its range will differ and
 		// the range is looked at row by row.
 		p.sum(e.seq).Want.add(lanes{1, 1, 1, 1})
