@@ -17,9 +17,12 @@ import (
 	"github.com/verae/archive/wire"
 )
 
-// maxClaimedSeq bounds sequence numbers that others claim to have heard: nobody
-// can use up the numbers of an archive by claiming high ones.
-const maxClaimedSeq = 1 << 53
+// Bounds of what others claim to have heard: nobody can use up the numbers of an
+// archive, or of its generations, by claiming high ones.
+const (
+	maxClaimedSeq        = 1 << 53
+	maxClaimedGeneration = 1 << 20
+)
 
 // RestoreConfig says how a copy becomes an archive again.
 type RestoreConfig struct {
@@ -201,7 +204,7 @@ func (c RestoreConfig) successor(from *Node, m mark) (generation, error) {
 	}
 	best := claim{log.current().Generation, m.size}
 	for _, r := range c.Remembered {
-		if r.ArchiveID != c.ID || r.Generation < firstGeneration || r.Seq > maxClaimedSeq {
+		if r.ArchiveID != c.ID || r.Generation < firstGeneration || r.Generation > maxClaimedGeneration || r.Seq > maxClaimedSeq {
 			c.Log.Warn("what is remembered can not be of this archive", "by", string(r.By), "generation", r.Generation, "seq", r.Seq)
 			continue
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"strings"
@@ -268,6 +269,7 @@ func TestSequenceNumbersAreNeverUsedAgain(t *testing.T) {
 		"a later one":      {[]wire.Remembered{{Seq: 40, Generation: 3, Key: other, Checkpoint: "no note"}}, 0, 4, 40, 42},
 		"another archive":  {[]wire.Remembered{{ArchiveID: "archive-z", Seq: 40, Generation: 7}}, 0, 2, own, own + 2},
 		"beyond all reach": {[]wire.Remembered{{Seq: 1 << 60, Generation: 2}}, 0, 2, own, own + 2},
+		"the last of all":  {[]wire.Remembered{{Seq: 40, Generation: math.MaxInt32}, {Seq: 40, Generation: math.MaxInt}}, 0, 2, own, own + 2},
 	} {
 		for i := range c.heard {
 			c.heard[i].By = "archive-b"
