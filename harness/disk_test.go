@@ -79,7 +79,7 @@ func TestAFullDisk(t *testing.T) {
 	disk.Resize(2 * size)
 	up("on a larger disk")
 
-	occupied := occupy(t, disk.Dir, 0)
+	occupied := disk.Occupy(0)
 	a.until("it sees the full disk", func() bool { return a.hello().State == wire.StateReadonly })
 	_, err := a.put(100)
 	full("with nothing free", err)
@@ -149,7 +149,7 @@ func TestAFullDiskOfTheAggregator(t *testing.T) {
 	if err != nil || before.Job == nil {
 		t.Fatalf("%+v, %v", before, err)
 	}
-	occupied := occupy(t, disk.Dir, reserve/2<<20)
+	occupied := disk.Occupy(reserve / 2 << 20)
 	var problem error
 	eventually(t, "submissions are refused", func() bool {
 		_, problem = c.Submit(t.Context(), client.Submission{Data: []byte(rand.Text())})

@@ -2,10 +2,8 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"crypto/rand"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -227,30 +225,4 @@ func (l *lone) readiness() (status int, checks map[string]string) {
 		checks[c.Name] = strings.TrimSpace(c.Code + " " + c.Error)
 	}
 	return res.StatusCode, checks
-}
-
-// occupy fills what is free on the disk with dir, but for left bytes, and returns
-// the file that does.
-func occupy(t *testing.T, dir string, left uint64) string {
-	t.Helper()
-	path := filepath.Join(dir, "occupied")
-	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	chunk := bytes.Repeat([]byte{0xff}, 1<<16)
-	for {
-		var use syscall.Statfs_t
-		if err := syscall.Statfs(dir, &use); err != nil {
-			t.Fatal(err)
-		}
-		free := use.Bavail * uint64(use.Bsize)
-		if free <= left {
-			return path
-		}
-		if _, err := f.Write(chunk[:min(uint64(len(chunk)), free-left)]); err != nil {
-			t.Fatal(fmt.Errorf("occupy the disk: %w", err))
-		}
-	}
 }

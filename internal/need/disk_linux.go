@@ -2,6 +2,7 @@ package need
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -40,6 +41,31 @@ func (d *Disk) Resize(mib int) {
 	d.t.Helper()
 	if err := d.mount(mib, syscall.MS_REMOUNT); err != nil {
 		d.t.Fatal(err)
+	}
+}
+
+// Occupy fills what is free, but for left bytes, and returns the file that does.
+func (d *Disk) Occupy(left uint64) (path string) {
+	d.t.Helper()
+	path = filepath.Join(d.Dir, "occupied")
+	f, err := os.Create(path)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer f.Close()
+	chunk := make([]byte, 1<<16)
+	for {
+		var use syscall.Statfs_t
+		if err := syscall.Statfs(d.Dir, &use); err != nil {
+			d.t.Fatal(err)
+		}
+		free := use.Bavail * uint64(use.Bsize)
+		if free <= left {
+			return path
+		}
+		if _, err := f.Write(chunk[:min(uint64(len(chunk)), free-left)]); err != nil {
+			d.t.Fatalf("need: fill the disk: %v", err)
+		}
 	}
 }
 

@@ -19,3 +19,6 @@ func SmallDisk(t testing.TB, _ int) *Disk {
 
 // Resize does nothing.
 func (d *Disk) Resize(int) {}
+
+// Occupy does nothing.
+func (d *Disk) Occupy(uint64) (path string) { return "" }
