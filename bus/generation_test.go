@@ -244,3 +244,36 @@ func checkRoster(t *testing.T, b *bench, step string, done bool) {
 		t.Errorf("done, and not on disk: %+v of %v", a, enrolled)
 	}
 }
+
+// Numbers of a generation that was replaced are told until they are accounted
+// for: the one that replaced it may have to be replaced too, before it was heard.
+func TestNumbersOfReplacedGenerationsAreTold(t *testing.T) {
+	b := newBench(t, RosterConfig{Open: true})
+	b.say(helloOf("archive-a", "1"))
+	b.Acknowledged("archive-a", ackOf("archive-a", "1", 40))
+	told := func() (most uint64) {
+		t.Helper()
+		m := b.reply().Archives[0]
+		for _, r := range RememberedOf(m) {
+			if r.ArchiveID != "archive-a" || r.Generation < 1 || r.Generation > m.Generation {
+				t.Errorf("%+v", r)
+			}
+			if r.Generation == m.Generation && r.Seq != m.Seq {
+				t.Errorf("%+v of %+v: its own generation is told more than it told", r, m)
+			}
+			most = max(most, r.Seq)
+		}
+		return most
+	}
+	if got := told(); got != 40 {
+		t.Errorf("before: %d", got)
+	}
+	for generation := 2; generation < 4; generation++ {
+		if err := b.Accept("archive-a", generation, keyOf("archive-a again")); err != nil {
+			t.Fatal(err)
+		}
+		if got := told(); got != 40 {
+			t.Errorf("generation %d: %d", generation, got)
+		}
+	}
+}

@@ -110,22 +110,35 @@ func (p *Peers) Remembered(ctx context.Context, id wire.ArchiveID) ([]wire.Remem
 			p.log.Warn("an archive did not say what it remembers", "peer", peer, "of", id, "err", errs[i])
 		}
 	}
+	if err := errs[len(peers)]; err != nil {
+		p.log.Warn("no aggregator says what it remembers; archives know only what they heard since they started", "of", id, "err", err)
+	}
 	if len(peers) > 0 && !slices.Contains(errs, nil) {
 		return nil, fault.New(fault.Transient, CodeTimeout, "bus: none of %d archives said what it remembers of %s, nor did an aggregator: %w", len(peers), id, errs[0])
 	}
 	return slices.Concat(answers...), nil
 }
 
-// rememberedByRoster returns what an aggregator has on disk of an archive: of
-// the generation that it accepted.
+// rememberedByRoster returns what an aggregator has on disk of an archive.
 func (p *Peers) rememberedByRoster(ctx context.Context, id wire.ArchiveID) (list []wire.Remembered, err error) {
 	roster, err := p.Roster(ctx)
 	for _, m := range roster.Archives {
 		if m.ID == id {
-			list = append(list, wire.Remembered{By: byAggregator, ArchiveID: id, Key: m.Key, Generation: m.Generation, Seq: m.Seq, Checkpoint: m.Checkpoint})
+			list = append(list, RememberedOf(m)...)
 		}
 	}
 	return list, err
+}
+
+// RememberedOf returns what an aggregator remembers of one archive: of the
+// generation that it accepted and, if a restored one was accepted whose numbers
+// nobody has heard yet, of those before.
+func RememberedOf(m wire.RosterMember) []wire.Remembered {
+	list := []wire.Remembered{{By: byAggregator, ArchiveID: m.ID, Key: m.Key, Generation: m.Generation, Seq: m.Seq, Checkpoint: m.Checkpoint}}
+	if m.Before > 0 && m.Generation > 1 {
+		list = append(list, wire.Remembered{By: byAggregator, ArchiveID: m.ID, Generation: m.Generation - 1, Seq: m.Before})
+	}
+	return list
 }
 
 func (p *Peers) rememberedBy(ctx context.Context, peer, id wire.ArchiveID) ([]wire.Remembered, error) {

@@ -30,9 +30,13 @@ func (r *Roster) ServeRoster(conn *Conn) (stop func(), err error) {
 func (r *Roster) reply() wire.RosterReply {
 	out := wire.RosterReply{Version: r.Version(), Archives: []wire.RosterMember{}, LeaseMs: rosterLease.Milliseconds()}
 	for _, m := range r.Snapshot() {
-		out.Archives = append(out.Archives, wire.RosterMember{
+		row := wire.RosterMember{
 			ID: m.ID, Key: m.Key, Generation: m.Accepted, Seq: m.Remembered, Checkpoint: m.Checkpoint, State: m.State,
-		})
+		}
+		if m.Lost != nil && m.Lost.Generation < m.Accepted {
+			row.Before = m.Lost.Wanted
+		}
+		out.Archives = append(out.Archives, row)
 	}
 	return out
 }

@@ -117,7 +117,7 @@ func askAll(ctx context.Context, peers *bus.Peers, id wire.ArchiveID) ([]wire.Re
 	}
 	for _, m := range roster.Archives {
 		if m.ID == id {
-			list = append(list, wire.Remembered{By: "roster", ArchiveID: id, Key: m.Key, Generation: m.Generation, Seq: m.Seq, Checkpoint: m.Checkpoint})
+			list = append(list, bus.RememberedOf(m)...)
 		}
 	}
 	return list, nil

@@ -89,11 +89,14 @@ type RosterReply struct {
 
 // RosterMember is one enrolled archive: its accepted generation, the most that
 // it acknowledged or told in it, and the state that the aggregator sees it in.
+// Before is the most that it acknowledged or told in the generations before,
+// until what it acknowledged there is accounted for.
 type RosterMember struct {
 	ID         ArchiveID `json:"id"`
 	Key        string    `json:"key"` // Ed25519 public key, standard base64
 	Generation int       `json:"generation"`
 	Seq        uint64    `json:"seq"`
+	Before     uint64    `json:"before,omitzero"`
 	Checkpoint string    `json:"checkpoint,omitzero"`
 	State      string    `json:"state"`
 }
