@@ -107,6 +107,14 @@ func (e *Engine) account(ctx context.Context, l Loss) error {
 	if a == nil || !a.is(l) {
 		a = &account{Archive: l.Archive, ID: l.ID, Boot: l.Boot, StartedAt: wire.At(e.cfg.Now())}
 	}
+	if a.DoneAt == "" && a.After == nil {
+		// Work that began before the loss was known may have acknowledgements of the
+		// archive that it has not noted yet; what begins now asks it no more, or the
+		// process that is asked here.
+		if err := e.letEnd(ctx); err != nil {
+			return err
+		}
+	}
 	for a.DoneAt == "" {
 		next, err := e.accountPage(ctx, l, *a)
 		if err != nil {

@@ -393,6 +393,51 @@ func TestUnsavedAcknowledgementsAreAccountedFor(t *testing.T) {
 	}
 }
 
+// An archive acknowledged a copy to a heal that has not noted it yet when the walk
+// begins: the walk lets it end first, and sees the acknowledgement.
+func TestAccountLetsWorkEndThatWasUnderWay(t *testing.T) {
+	w, b := newBooks(t, 2)
+	b.set("archive-b", func(n *node) { n.up = false })
+	a, _ := w.must(alice, hashBody(digestOf("document"), metadata("1")))
+	w.left(1)
+	if err := w.engine.Close(); err != nil {
+		t.Fatal(err)
+	}
+	placed, release := make(chan struct{}), make(chan struct{})
+	first := sync.OnceFunc(func() { close(placed); <-release })
+	b.set("archive-b", func(n *node) { n.up = true })
+	w.open(func(step string) error {
+		if step == "heal.placed" {
+			first()
+		}
+		return nil
+	})
+	<-placed
+	b.forget("archive-b", any1)
+	b.set("archive-b", func(n *node) { n.refuse = errDown })
+	accounted := make(chan error, 1)
+	go func() { accounted <- w.engine.account(t.Context(), Loss{Archive: "archive-b", ID: "1", Boot: "1"}) }()
+	select {
+	case err := <-accounted:
+		t.Errorf("accounted for beside a heal: %v", err)
+		accounted <- err
+	case <-time.After(5 * accountPause):
+	}
+	close(release)
+	if err := <-accounted; err != nil {
+		t.Fatal(err)
+	}
+	if _, _, acc, err := w.engine.LostRecords("archive-b", wire.RecordID{}); err != nil || acc.Absent != 1 || b.whole["1"] {
+		t.Errorf("%+v, whole %v: %v", acc, b.whole["1"], err)
+	}
+	b.set("archive-b", func(n *node) { n.refuse = nil })
+	w.engine.Nudge()
+	w.settled()
+	if n := b.copies(a.Parts[0].RecordID); n != 2 {
+		t.Errorf("%d copies", n)
+	}
+}
+
 // Copies that archives made among themselves count for whether one is needed.
 func TestCopiesMadeByArchivesCount(t *testing.T) {
 	w, b := newBooks(t, 3)

@@ -82,8 +82,8 @@ func (e *Engine) holdAll(list []*submission, found facts) (held map[ref]bool, fr
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, s := range list {
-		if id := s.ref(); s.ended() && !e.mending[id] && s.inDoubt(found) {
-			e.mending[id], held[id] = true, true
+		if id := s.ref(); s.ended() && e.mending[id] == 0 && s.inDoubt(found) {
+			e.mending[id], held[id] = e.begin(), true
 		}
 	}
 	return held, func() {

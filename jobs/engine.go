@@ -147,7 +147,8 @@ type Engine struct {
 
 	mu       sync.Mutex                  // guards the fields below
 	open     map[ref]*task               // submissions that have not ended
-	mending  map[ref]bool                // ended submissions that are being healed
+	mending  map[ref]uint64              // ended submissions that are being healed, with the number of that work
+	works    uint64                      // passes and heals that were begun; each has its number
 	inFlight map[wire.Digest]wire.Digest // idempotency keys whose Accept has not answered yet, with the content
 	closed   bool
 
@@ -186,7 +187,7 @@ func openWith(c Config, step func(string) error) (*Engine, error) {
 		cfg: c, store: st, started: c.Now(), metrics: newMetrics(), step: step,
 		slots: make(chan struct{}, maxPasses), healing: make(chan struct{}, maxHeals),
 		wake: make(chan struct{}, 1), returned: make(chan struct{}, 1), lacking: make(chan struct{}, 1),
-		open: map[ref]*task{}, mending: map[ref]bool{}, inFlight: map[wire.Digest]wire.Digest{},
+		open: map[ref]*task{}, mending: map[ref]uint64{}, inFlight: map[wire.Digest]wire.Digest{},
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	if err := e.resume(); err != nil {

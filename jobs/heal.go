@@ -136,11 +136,11 @@ func (e *Engine) healSoon(s *submission) {
 func (e *Engine) startHeal(id ref, healed func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.closed || e.mending[id] {
+	if e.closed || e.mending[id] > 0 {
 		<-e.healing
 		return
 	}
-	e.mending[id] = true
+	e.mending[id] = e.begin()
 	e.wg.Go(func() {
 		if e.tryHeal(e.ctx, id) {
 			healed()

@@ -21,8 +21,9 @@ const (
 type task struct {
 	state    *submission // newest state; exchanged, never changed, under Engine.mu; nil until read
 	running  bool
-	again    bool // another pass was asked for while one ran
-	failures int  // passes that failed in a row; owned by the running pass
+	work     uint64 // number of the pass that runs
+	again    bool   // another pass was asked for while one ran
+	failures int    // passes that failed in a row; owned by the running pass
 	timer    *time.Timer
 }
 
@@ -97,12 +98,48 @@ func (e *Engine) start(id ref, done func()) bool {
 		t.again = true
 		return false
 	}
-	t.running = true
+	t.running, t.work = true, e.begin()
 	e.wg.Go(func() {
 		defer done()
 		e.run(id, t)
 	})
 	return true
+}
+
+// begin returns the number of a pass or a heal that begins. mu is held.
+func (e *Engine) begin() uint64 {
+	e.works++
+	return e.works
+}
+
+// letEnd returns when every pass and every heal has ended that is under way now.
+func (e *Engine) letEnd(ctx context.Context) error {
+	e.mu.Lock()
+	last := e.works
+	e.mu.Unlock()
+	for e.workingOn(last) {
+		if err := pause(ctx, accountPause); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// workingOn reports whether work is under way with a number up to last.
+func (e *Engine) workingOn(last uint64) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, t := range e.open {
+		if t.running && t.work <= last {
+			return true
+		}
+	}
+	for _, work := range e.mending {
+		if work <= last {
+			return true
+		}
+	}
+	return false
 }
 
 // run makes passes until none is asked for, and plans the next.
@@ -112,7 +149,7 @@ func (e *Engine) run(id ref, t *task) {
 
 		e.mu.Lock()
 		if t.again && !e.closed {
-			t.again = false
+			t.again, t.work = false, e.begin()
 			e.mu.Unlock()
 			continue
 		}
