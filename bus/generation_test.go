@@ -3,6 +3,7 @@ package bus
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -274,6 +275,41 @@ func TestNumbersOfReplacedGenerationsAreTold(t *testing.T) {
 		}
 		if got := told(); got != 40 {
 			t.Errorf("generation %d: %d", generation, got)
+		}
+	}
+}
+
+// A memory that is older than the roster beside it knows nothing of an acceptance:
+// the archive is suspected all the same.
+func TestOlderMemoryDoesNotHideAnAcceptance(t *testing.T) {
+	b := newBench(t, RosterConfig{Open: true})
+	b.say(helloOf("archive-a", "1"))
+	b.Acknowledged("archive-a", ackOf("archive-a", "1", 40))
+	if err := b.SaveMemory(); err != nil {
+		t.Fatal(err)
+	}
+	path := MemoryPath(b.cfg.Path)
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Accept("archive-a", 2, keyOf("archive-a again")); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, before, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // and the process after that one knows it too
+		b.open()
+		m := b.member("archive-a")
+		if m.Accepted != 2 || m.Lost == nil || m.Lost.Reason != LossRestored || m.Lost.Generation != 1 || m.Lost.Wanted != 40 {
+			t.Fatalf("%+v", m)
+		}
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -140,6 +140,11 @@ func (r *Roster) recall(f memoryFile) {
 			k.Checkpoint, k.CheckpointBoot, k.Proved = "", "", ""
 			k.newest, k.proved = tlogx.Checkpoint{}, tlogx.Checkpoint{}
 		}
+		if accepted := m.entry.generation(); k.Generation > 0 && k.Generation < accepted && k.Lost == nil {
+			// A memory from before the acceptance, as of a backup that was made
+			// meanwhile, does not know what the acceptance has put in doubt.
+			k, r.news = k.replacedBy(k.Generation, accepted, r.now()), true
+		}
 		m.memory = k
 		if k.Lost != nil {
 			r.log.Error("an archive has lost records, as was found before", "archive", k.ID, "reason", k.Lost.Reason, "detail", k.Lost.Detail)
