@@ -421,7 +421,7 @@ func TestAccountLetsWorkEndThatWasUnderWay(t *testing.T) {
 	case err := <-accounted:
 		t.Errorf("accounted for beside a heal: %v", err)
 		accounted <- err
-	case <-time.After(5 * accountPause):
+	case <-time.After(3 * endPause):
 	}
 	close(release)
 	if err := <-accounted; err != nil {

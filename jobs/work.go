@@ -15,6 +15,7 @@ const (
 	firstRetry = 250 * time.Millisecond // doubled after every failed pass
 	lastRetry  = 30 * time.Second       // and not beyond this
 	safetyNet  = 2 * time.Second        // a watch that did not come by then is not waited for
+	endPause   = 100 * time.Millisecond // between two looks whether work has ended
 )
 
 // task is a submission that has not ended. One pass runs at a time.
@@ -118,7 +119,7 @@ func (e *Engine) letEnd(ctx context.Context) error {
 	last := e.works
 	e.mu.Unlock()
 	for e.workingOn(last) {
-		if err := pause(ctx, accountPause); err != nil {
+		if err := pause(ctx, endPause); err != nil {
 			return err
 		}
 	}
