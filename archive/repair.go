@@ -202,6 +202,6 @@ const (
 
 // refuse is the end of a repair that can not be.
 func (r *repairer) refuse(code, format string, args ...any) error {
-	return fault.New(fault.Corrupt, code, "archive: repair %s: "+format+"; nothing was changed. What is left can be saved with `archived backup`, and `archived restore` makes a new generation from a backup",
+	return fault.New(fault.Corrupt, code, "archive: repair %s: "+format+"; nothing was changed. `archived restore` makes a new generation from a backup: the newest that there is, or one that `archived backup` makes of the directory, if it still opens",
 		append([]any{r.Dir}, args...)...)
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"reflect"
@@ -154,10 +155,11 @@ func (w *ward) patient(t testing.TB, fs vfs.FS, damage func(files map[string][]b
 type nurse struct {
 	*peersOf
 	remembered []wire.Remembered
+	silent     error // why nobody says what is remembered
 }
 
 func (n *nurse) Remembered(context.Context, wire.ArchiveID) ([]wire.Remembered, error) {
-	return n.remembered, nil
+	return n.remembered, n.silent
 }
 
 func (w *ward) peers(t testing.TB, kind string) *nurse {
@@ -514,6 +516,25 @@ func TestRepairTellsOfWhatOthersHeard(t *testing.T) {
 	n.remembered[0].Key = "bm90IGhpcw=="
 	if report, err := Repair(t.Context(), c); err != nil || report.Behind() {
 		t.Errorf("heard of another key: %+v, %v", report, err)
+	}
+}
+
+// With a mark of its own a directory can be repaired although nobody answers, but
+// not without a word: it may be an older copy.
+func TestRepairTellsThatNobodyRemembers(t *testing.T) {
+	w := newWard(t)
+	var log bytes.Buffer
+	c := w.patient(t, vfs.NewMem(), nil)
+	c.Log = slog.New(slog.NewTextHandler(&log, nil))
+	peers := w.peers(t, "all")
+	peers.remembered, peers.silent = nil, errAway
+	c.Peers = peers
+	report, err := Repair(t.Context(), c)
+	if err != nil || !report.Whole || report.Mark != MarkOwn {
+		t.Errorf("%+v, %v", report, err)
+	}
+	if !strings.Contains(log.String(), errAway.Error()) {
+		t.Errorf("the log says nothing of it:\n%s", &log)
 	}
 }
 

@@ -30,6 +30,9 @@ func (r *repairer) findMarks(ctx context.Context) error {
 	if err != nil && len(r.marks) == 0 && !r.TrustStore {
 		return fmt.Errorf("archive: repair %s: the mark is lost, and the other archives could not be asked for it: %w", r.Dir, err)
 	}
+	if err != nil {
+		r.Log.Warn("nobody says what is remembered of this archive: an older copy of the directory would pass for the newest", "err", err)
+	}
 	if len(r.marks) == 0 && len(remembered) > 0 {
 		r.report.Mark = MarkPeers
 	}
