@@ -289,6 +289,7 @@ func (e *Engine) putOne(ctx context.Context, free chan struct{}, id wire.Archive
 // record goes only where the file is; the other records of a submission follow
 // its files.
 func (e *Engine) candidates(s *submission, p *part) []wire.ArchiveID {
+	able := e.cfg.Archives.Rank(s.Placement) // an archive that lost records may have the file, and gets no record
 	var list []wire.ArchiveID
 	if p.File > 0 {
 		list = slices.Clone(s.Files[p.File-1].Committed)
@@ -296,13 +297,13 @@ func (e *Engine) candidates(s *submission, p *part) []wire.ArchiveID {
 		for _, f := range s.Files {
 			list = append(list, f.Committed...)
 		}
-		list = append(list, e.cfg.Archives.Rank(s.Placement)...)
+		list = append(list, able...)
 	}
 	seen := map[wire.ArchiveID]bool{}
 	return slices.DeleteFunc(list, func(id wire.ArchiveID) bool {
-		dup := seen[id] || slices.Contains(p.Acks, id)
+		unfit := seen[id] || slices.Contains(p.Acks, id) || !slices.Contains(able, id)
 		seen[id] = true
-		return dup
+		return unfit
 	})
 }
 

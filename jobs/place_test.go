@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -155,6 +156,25 @@ func TestHealingHoldsUpNobody(t *testing.T) {
 	for id := range w.archives.distinct() {
 		if n := w.archives.copies(id); n != 2 {
 			t.Errorf("%d copies", n)
+		}
+	}
+}
+
+// A file's record goes where the file is, but not to an archive that takes no
+// records now: it lost some, or was retired.
+func TestRecordOfAFileGoesOnlyWhereRecordsAreTaken(t *testing.T) {
+	w := newWorld(t, 3, nil)
+	rank := w.archives.Rank(digestOf("document"))
+	s := &submission{Placement: digestOf("document"), Files: []file{{Committed: rank[:2]}}}
+	for _, p := range []part{{File: 1}, {}} {
+		if list := w.engine.candidates(s, &p); list[0] != rank[0] || p.File > 0 && len(list) != 2 {
+			t.Errorf("part %+v may go to %v", p, list)
+		}
+	}
+	w.archives.set(rank[0], func(n *node) { n.up = false })
+	for _, p := range []part{{File: 1}, {}} {
+		if list := w.engine.candidates(s, &p); list[0] != rank[1] || slices.Contains(list, rank[0]) {
+			t.Errorf("part %+v may go to %v", p, list)
 		}
 	}
 }
