@@ -95,8 +95,10 @@ func signal(c chan struct{}) {
 	}
 }
 
-// await returns when a mark covers seq, and its note. It hurries the keeper.
+// await returns when a mark covers seq, and its note. It hurries the keeper, and
+// gives up with it: when the mark would be overdue.
 func (k *keeper) await(ctx context.Context, seq uint64) (string, error) {
+	late := time.After(markOverdue)
 	for {
 		k.mu.Lock()
 		changed := k.changed
@@ -110,6 +112,8 @@ func (k *keeper) await(ctx context.Context, seq uint64) (string, error) {
 		case <-changed:
 		case <-ctx.Done():
 			return "", fault.New(fault.Transient, codeUnknown, "archive: stored, but no mark covers it yet: %w", ctx.Err())
+		case <-late:
+			return "", fault.New(fault.Transient, "MARK_STALE", "archive: stored, but the mark can not be written, so none covers it yet: see the archive's log")
 		case <-k.done:
 			if m := k.published.Load(); m.seq >= seq {
 				return m.note, nil

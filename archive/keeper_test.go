@@ -138,6 +138,9 @@ func TestMarkThatCanNotBeWritten(t *testing.T) {
 		if _, err := m.await(ctx, 2); !fault.Is(err, fault.Transient) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a put that waits: %v", err)
 		}
+		if _, err := m.await(t.Context(), 2); fault.CodeOf(err) != "MARK_STALE" {
+			t.Errorf("a put that would wait for ever: %v", err)
+		}
 		synctest.Wait()
 		if m.failed < 10 || m.published.Load().note != "size 0" {
 			t.Errorf("%d failures told, published %s", m.failed, m.published.Load().note)
