@@ -37,6 +37,27 @@ func (n *Node) Backup(ctx context.Context, b *pebblex.Backup, rel string) error 
 	if err != nil {
 		return err
 	}
+	return n.copyTo(ctx, b, rel, note)
+}
+
+// BackupWithoutKey is [Node.Backup] of an archive that no process has open, and
+// that does not open because its key file is lost (code [CodeKeyLost]). It needs
+// none: nothing is signed, and the copy has the mark that is there. What else Open
+// would refuse is refused.
+func BackupWithoutKey(ctx context.Context, c Config, b *pebblex.Backup, rel string) (err error) {
+	n, m, err := openCopy(c)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, n.db.Close()) }()
+	if _, err := n.checkSkeleton(m); err != nil {
+		return err
+	}
+	return n.copyTo(ctx, b, rel, m.note)
+}
+
+// copyTo copies what a backup has, with a note for its mark.
+func (n *Node) copyTo(ctx context.Context, b *pebblex.Backup, rel, note string) error {
 	if err := b.AddStore(ctx, path.Join(rel, "records"), n.db, n.cfg.storeDir()); err != nil {
 		return err
 	}

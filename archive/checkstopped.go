@@ -55,6 +55,9 @@ func CheckStopped(ctx context.Context, c Config, o CheckOptions) (report CheckRe
 // says only why the check could not go on.
 func checkRefused(ctx context.Context, c Config, o CheckOptions, refusal error) (report CheckReport, err error) {
 	refused := Finding{Kind: FindingOpen, What: refusal.Error(), Damage: true}
+	if fault.CodeOf(refusal) == CodeKeyLost {
+		refused.Repair = repairKey
+	}
 	h := newHealth(c.Log)
 	db, err := pebblex.Open(c.storeOptions(false, c.OnFatal, nil))
 	if err != nil {

@@ -39,6 +39,9 @@ const (
 	metaPublicKey  = "key"
 )
 
+// CodeKeyLost is the code of refusals of an archive whose key file is not there.
+const CodeKeyLost = "KEY_LOST"
+
 const (
 	keyPerm    = 0o600
 	pemType    = "PRIVATE KEY"
@@ -253,7 +256,7 @@ func readKey(c Config, public ed25519.PublicKey) (ed25519.PrivateKey, error) {
 func readKeyFile(c Config) (ed25519.PrivateKey, error) {
 	text, err := pebblex.ReadFile(c.FS, c.keyPath(), maxKeyFile)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fault.New(fault.Corrupt, "KEY", "archive: open %s: the private key %s is not there: put it back; if it is lost for good, `archived backup` and `archived restore` begin a new generation with a new key", c.Dir, c.keyPath())
+		return nil, fault.New(fault.Corrupt, CodeKeyLost, "archive: open %s: the private key %s is not there: put it back; if it is lost for good, `archived backup` copies all the rest, and `archived restore` makes a new generation of that, with a new key", c.Dir, c.keyPath())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("archive: open %s: %w", c.Dir, err)

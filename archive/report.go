@@ -29,6 +29,7 @@ const (
 const (
 	repairStore = "archived repair"
 	repairStart = "restart the archive"
+	repairKey   = "put key.pem back; or archived backup, and of that archived restore"
 )
 
 // Finding is something that a check did not find as it should be.

@@ -46,8 +46,8 @@ func (r *relic) identify() error {
 	}
 	key, err := readKeyFile(r.c)
 	if err != nil {
-		return fault.New(fault.Corrupt, "KEY_LOST",
-			"archive: repair %s: the archive's key is lost, and with it nothing can be signed as this archive: put %s back, or make a new generation from a backup with `archived restore`: %w",
+		return fault.New(fault.Corrupt, CodeKeyLost,
+			"archive: repair %s: the archive's key is lost, and with it nothing can be signed as this archive: put %s back; or, if it is lost for good and the file is not there, `archived backup` copies all the rest, and `archived restore` makes a new generation of that: %w",
 			r.c.Dir, r.c.keyPath(), err)
 	}
 	if log, err = r.current(log, meta, key); err != nil {

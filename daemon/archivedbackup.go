@@ -10,6 +10,7 @@ import (
 
 	"github.com/verae/archive/archive"
 	"github.com/verae/archive/blob"
+	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/internal/pebblex"
 	"github.com/verae/archive/wire"
 )
@@ -67,6 +68,11 @@ func (c *Archived) withFiles(log *slog.Logger, fn func(*blob.Store) error) (err 
 func (c *Archived) copyStopped(ctx context.Context, to string, log *slog.Logger) (b *pebblex.Backup, err error) {
 	err = c.withFiles(log, func(files *blob.Store) (err error) {
 		node, err := archive.Open(c.recordConfig(log, files))
+		if fault.CodeOf(err) == archive.CodeKeyLost {
+			log.Warn("the archive's key is lost: all else is copied, and `archived restore` makes a new generation of it", "err", err)
+			b, err = c.copyKeyless(ctx, to, log, files)
+			return err
+		}
 		if err != nil {
 			return err
 		}
@@ -77,6 +83,18 @@ func (c *Archived) copyStopped(ctx context.Context, to string, log *slog.Logger)
 		return copyArchive(ctx, b, node, files)
 	})
 	return b, err
+}
+
+// copyKeyless is copyStopped for an archive whose key is lost.
+func (c *Archived) copyKeyless(ctx context.Context, to string, log *slog.Logger, files *blob.Store) (*pebblex.Backup, error) {
+	b, err := pebblex.NewBackup(nil, to, kindArchive, c.ArchiveID, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	if err := archive.BackupWithoutKey(ctx, c.recordConfig(log, files), b, dirRecords); err != nil {
+		return nil, err
+	}
+	return b, files.Backup(ctx, b, dirFiles)
 }
 
 // copyArchive copies records before files: every file that a record in the copy

@@ -193,6 +193,36 @@ func TestArchiveIsBackedUpAndRestored(t *testing.T) {
 	a.holds(2, puts)
 }
 
+// An archive whose key is lost does not start and is not repaired; a backup of it
+// needs no key, and all its records go on as a new generation. Another key is
+// no lost one.
+func TestArchiveWithoutItsKeyIsBackedUpAndRestored(t *testing.T) {
+	a := newArchivedDir(t)
+	puts := a.fill(10)
+	to := t.TempDir()
+	key, backup, restored := filepath.Join(a.dir, dirRecords, "key.pem"), filepath.Join(to, "backup"), filepath.Join(to, "restored")
+	if err := os.Rename(key, key+".gone"); err != nil {
+		t.Fatal(err)
+	}
+	if out := a.command(65, "check"); !strings.Contains(out, "archived backup") || strings.Contains(out, "repair: archived repair") {
+		t.Errorf("check: %s", out)
+	}
+	if out := a.command(65, "repair", "--offline"); !strings.Contains(out, "archived backup") {
+		t.Errorf("repair: %s", out)
+	}
+	if out := a.command(0, "backup", "--to", backup); !strings.Contains(out, "11 leaves") {
+		t.Errorf("backup: %s", out)
+	}
+	a.commandOn(0, restored, "restore", "--from", backup, "--offline")
+	other := newArchivedDir(t)
+	if err := os.Rename(filepath.Join(other.dir, dirRecords, "key.pem"), key); err != nil {
+		t.Fatal(err)
+	}
+	a.command(78, "backup", "--to", filepath.Join(to, "another"))
+	a.dir = restored
+	a.holds(2, puts)
+}
+
 // A restore refuses a damaged backup and leaves nothing. That every file of one
 // is compared is shown where files are copied.
 func TestDamagedBackupIsNotRestored(t *testing.T) {
