@@ -200,8 +200,16 @@ const (
 	codeNothingLeft = "RECORD_UNKNOWN" // not even the id of a record is known
 )
 
+// instead is what can be done where nothing can be repaired. A backup of the
+// directory is not: what is not the log that was signed is not copied either.
+const instead = "restore the newest backup of it with `archived restore`, which makes a new generation; or, without one, make a new archive with another id, reconcile the others, and retire this one (in the operations manual: An archive was lost for good). The directory stays as evidence"
+
 // refuse is the end of a repair that can not be.
 func (r *repairer) refuse(code, format string, args ...any) error {
-	return fault.New(fault.Corrupt, code, "archive: repair %s: "+format+"; nothing was changed. `archived restore` makes a new generation from a backup: the newest that there is, or one that `archived backup` makes of the directory, if it still opens",
-		append([]any{r.Dir}, args...)...)
+	help := instead
+	if code == codeRolledBack {
+		help = "start the right directory, if there is a newer one; else " + instead
+	}
+	return fault.New(fault.Corrupt, code, "archive: repair %s: "+format+"; nothing was changed. What to do: %s",
+		append(append([]any{r.Dir}, args...), help)...)
 }

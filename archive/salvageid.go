@@ -83,10 +83,10 @@ func (r *relic) current(log lineage, meta map[string][]byte, key ed25519.Private
 		log = lineage{first}
 	default:
 		return nil, fault.New(fault.Corrupt, "GENERATION_LOST",
-			"archive: repair %s: the row of generation %d is lost, and the log of that generation can not be proved without it: restore a backup with `archived restore`", r.c.Dir, newest)
+			"archive: repair %s: the row of generation %d is lost, and the log of that generation can not be proved without it: %s", r.c.Dir, newest, instead)
 	}
 	if err := log.check(r.c.ID); err != nil {
-		return nil, fault.New(fault.Corrupt, "GENERATION_LOST", "archive: repair %s: %w; restore a backup with `archived restore`", r.c.Dir, err)
+		return nil, fault.New(fault.Corrupt, "GENERATION_LOST", "archive: repair %s: %w; %s", r.c.Dir, err, instead)
 	}
 	if !public.Equal(ed25519.PublicKey(log.current().PublicKey)) {
 		return nil, fault.New(fault.Conflict, "KEY", "archive: repair %s: %s is not the key of generation %d; put the right one back", r.c.Dir, r.c.keyPath(), newest)
