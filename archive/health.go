@@ -8,8 +8,9 @@ import (
 	"github.com/verae/archive/wire"
 )
 
-// health is what an archive thinks of itself. Damage and failed writes are for
-// ever: only a new process, which has read the disk again, is well.
+// health is what an archive thinks of itself. Damage, failed writes and what
+// others prove are for ever: only a new process, which has read the disk again,
+// is well.
 type health struct {
 	log  *slog.Logger
 	dead chan struct{} // closed by the first fail
@@ -18,6 +19,7 @@ type health struct {
 	wanted  string         // what SetState said
 	sick    string         // why it is read-only; empty if it is not
 	failed  error          // of a write with an unknown outcome
+	refuted error          // what others remember proves the log to be older, or another
 	shut    error          // why the store was opened read-only; nil if it was not
 	passing []func() error // conditions that come and go: each is nil, or transient with a code
 }
@@ -56,6 +58,8 @@ func (h *health) lasting() error {
 	switch {
 	case h.failed != nil:
 		return h.failed
+	case h.refuted != nil:
+		return h.refuted
 	case h.sick != "":
 		return fault.New(fault.Corrupt, "DAMAGED",
 			"archive: something stored is not what was written: %s; what is whole is answered; run archived check, then archived repair", h.sick)
@@ -112,6 +116,17 @@ func (h *health) quarantine(reason string) {
 	if h.sick == "" {
 		h.sick = reason
 		h.log.Error("damaged: the archive is read-only", "err", reason)
+	}
+}
+
+// refute makes the archive read-only because its log is not the one that it
+// signed. What it has is still answered.
+func (h *health) refute(why error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.refuted == nil {
+		h.refuted = why
+		h.log.Error("not what it was: the archive is read-only", "err", why)
 	}
 }
 

@@ -45,7 +45,8 @@ func (n *Node) admit(fresh []*pending) error {
 
 // Ready returns nil if the archive takes records, else why it does not and what
 // to do. Queries are answered in any case. Its codes are the reasons of hellos:
-// DISK_FULL, DAMAGED, STORE_FAILED, MARK_STALE, DRAINING, READONLY.
+// DISK_FULL, DAMAGED, ROLLED_BACK, LOG_FORKED, STORE_FAILED, MARK_STALE,
+// DRAINING, READONLY.
 func (n *Node) Ready() error { return n.health.trouble() }
 
 // Reopen reports whether the archive was opened read-only for want of room and
