@@ -44,6 +44,13 @@ func (c *Archived) startCopies(conn *bus.Conn, node *archive.Node, files *blob.S
 	if err := stack.Push("sync", serviceLimit, service.Drain); err != nil {
 		return nil, err
 	}
+	err = runUntilClosed(stack, "memory of others", func(ctx context.Context) error {
+		askOthers(ctx, wire.ArchiveID(c.ArchiveID), peers, node, log)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
 	health.Add(serve.Check{Name: "copies", Degraded: true, Func: func(context.Context) error { return reconciler.Healthy() }})
 	return slices.Concat(puller.Metrics(), reconciler.Metrics(), service.Metrics()), runUntilClosed(stack, "reconcile", reconciler.Run)
 }
