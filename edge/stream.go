@@ -1,11 +1,13 @@
 package edge
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"hash"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/jobs"
@@ -16,9 +18,26 @@ import (
 // come whole or with an error. What goes wrong is noted with the exchange.
 func (s *Server) open(x *exchange, f jobs.File, tenant wire.TenantID) io.ReadCloser {
 	return &download{x: x, left: f.Size, want: f.SHA256, sum: sha256.New(), open: func() (io.ReadCloser, error) {
-		return s.Files.ReadFile(x.r.Context(), f.ArchiveIDs, tenant, f.CID, f.Size)
+		in, err := s.Files.ReadFile(x.r.Context(), f.ArchiveIDs, tenant, f.CID, f.Size)
+		if err != nil {
+			return nil, x.undelivered(err)
+		}
+		return in, nil
 	}}
 }
+
+// undelivered is what a caller is told when no archive gave a byte of a file
+// that is his, whatever their reasons, which are for the log: a record of it was
+// found, so that it is never "not there", and it may be had when others are back.
+func (x *exchange) undelivered(err error) error {
+	wait := cmp.Or(fault.RetryAfter(err), retryFile)
+	x.note(fault.New(fault.KindOf(err), fault.CodeOf(err), "edge: no archive delivers the file: %w", err).After(wait))
+	return fault.New(fault.Transient, "ARCHIVES_MISSING",
+		"archives: the file is stored, and none of those that answer can deliver it now: ask again").After(wait)
+}
+
+// retryFile is what a caller is told to wait for a file when no archive says.
+const retryFile = 5 * time.Second
 
 // download reads a file of known size and digest. Its last bytes come out only
 // if all of them are right, so that a client with a Content-Length in hand never

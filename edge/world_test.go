@@ -474,6 +474,7 @@ type fakeStore struct {
 	content map[string][]byte // by CID
 	err     error             // of every look-up
 	readErr error             // after half of a file's bytes
+	openErr error             // before the first
 
 	mu      sync.Mutex
 	readers int
@@ -521,6 +522,9 @@ func (f *fakeStore) FileByCID(ctx context.Context, tenant wire.TenantID, cid str
 }
 
 func (f *fakeStore) ReadFile(ctx context.Context, ids []wire.ArchiveID, tenant wire.TenantID, cid string, size int64) (io.ReadCloser, error) {
+	if f.openErr != nil {
+		return nil, f.openErr
+	}
 	content, ok := f.content[cid]
 	if !ok || len(ids) == 0 || tenant == "" {
 		return nil, fault.New(fault.Transient, "ARCHIVES_MISSING", "no archive could deliver the file").After(1500 * time.Millisecond)
