@@ -147,6 +147,20 @@ func TestStrangersFileLooksLikeNone(t *testing.T) {
 	}
 }
 
+// A file that a record of the archive names and that is not there is damage to
+// who may read it, and nothing to others.
+func TestNamedFileThatIsGoneIsDamage(t *testing.T) {
+	w := startWorld(t, 1, patient, nil)
+	file := w.store(t, content(10), w.sites[0])
+	w.sites[0].blobs.mu.Lock()
+	clear(w.sites[0].blobs.files)
+	w.sites[0].blobs.mu.Unlock()
+	_, err := w.archives.ReadFile(t.Context(), w.ids, tenantA, file.CID, file.Size)
+	wantFault(t, err, fault.Corrupt, blob.CodeCorrupt)
+	_, err = w.archives.ReadFile(t.Context(), w.ids, tenantB, file.CID, file.Size)
+	wantFault(t, err, fault.NotFound, CodeNotFound)
+}
+
 // A block of somebody's file, or a file whose bytes are a node of another file's
 // tree, has the digest and is still not the file of that name.
 func TestFileIsReadableByItsOwnCIDOnly(t *testing.T) {

@@ -93,7 +93,8 @@ func malformed(op string, err error) error {
 var errNoFile = fault.New(fault.NotFound, CodeNotFound, "no such file")
 
 // read answers with the bytes of a range, verified, if the tenant may read the
-// file. The right is checked first: nothing is read for a stranger.
+// file. The right is checked first: nothing is read for a stranger. A file that
+// he may read and that is not here is damage.
 func (s *ArchiveService) read(ctx context.Context, msg *nats.Msg) error {
 	r, err := wire.Decode[wire.BlobRead](msg.Data)
 	if err != nil {
@@ -119,7 +120,9 @@ func (s *ArchiveService) read(ctx context.Context, msg *nats.Msg) error {
 	}
 	data, _, err := s.blobs.Read(ctx, cid.String(), r.Offset, int(r.Length))
 	if fault.Is(err, fault.NotFound) {
-		return errNoFile
+		// A record here names it, and this tenant may read it: to say that it is
+		// not there would deny what was acknowledged.
+		return fault.New(fault.Corrupt, blob.CodeCorrupt, "file %s is named by a record and is not here: %w", cid, err)
 	}
 	if err != nil {
 		return err
