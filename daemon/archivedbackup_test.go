@@ -141,10 +141,10 @@ func (a *archivedDir) bus() {
 }
 
 // run runs the archive until stop.
-func (a *archivedDir) run() {
+func (a *archivedDir) run(args ...string) {
 	a.t.Helper()
 	ready := filepath.Join(a.t.TempDir(), "ready")
-	cfg := a.config("--ready-file", ready)
+	cfg := a.config(append(args, "--ready-file", ready)...)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- RunArchive(ctx, cfg, slog.New(slog.DiscardHandler), new(slog.LevelVar)) }()

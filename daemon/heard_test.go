@@ -3,11 +3,17 @@ package daemon
 import (
 	"context"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/verae/archive/archive"
+	"github.com/verae/archive/blob"
+	"github.com/verae/archive/bus"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/wire"
 )
@@ -88,5 +94,88 @@ func TestOthersAreAskedWhenTheyAreHeard(t *testing.T) {
 		if len(others.asked) < 55 || len(others.asked) > 70 {
 			t.Errorf("asked %d times in an hour in which nobody answers", len(others.asked))
 		}
+	})
+}
+
+// awaitThat waits until cond holds.
+func awaitThat(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("still not: %s", what)
+		}
+	}
+}
+
+// Law 8, over a real server: an archive comes back as an older copy of its whole
+// directory, mark and all, and no aggregator has a memory of it. The other archive
+// has, so that an aggregator which begins anew does not take it for whole.
+func TestLaw8RolledBackArchiveIsFoundByTheOthers(t *testing.T) {
+	a := newArchivedDir(t)
+	a.fill(3)
+	path, older := a.dir, filepath.Join(t.TempDir(), "older")
+	if err := os.CopyFS(older, os.DirFS(path)); err != nil {
+		t.Fatal(err)
+	}
+	a.fill(3)
+	var newest string
+	a.open(func(node *archive.Node, _ *blob.Store) { newest = node.Checkpoint() })
+	a.bus()
+	b := &archivedDir{t: t, dir: filepath.Join(t.TempDir(), "b"), nats: a.nats}
+	b.command(0, "init", "--archive-id", "archive-b")
+	b.run("--archive-id", "archive-b")
+	a.run()
+
+	conn, err := bus.Connect(bus.Config{URL: a.nats, Name: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	peers, err := bus.NewPeers(conn, bus.PeersConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(peers.Close)
+	awaitThat(t, "the other archive remembers it", func() bool {
+		list, err := peers.Remembered(t.Context(), "archive-a")
+		return err == nil && slices.ContainsFunc(list, func(r wire.Remembered) bool { return r.By == "archive-b" && r.Checkpoint == newest })
+	})
+
+	a.stop()
+	a.dir = older
+	if out := a.command(0, "check"); !strings.Contains(out, "archive-a") {
+		t.Errorf("the older copy by itself: %s", out)
+	}
+	a.run()
+	roster, err := bus.OpenRoster(bus.RosterConfig{Path: filepath.Join(t.TempDir(), "roster.json"), Create: true, Open: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { roster.Close() })
+	if err := roster.Listen(conn); err != nil {
+		t.Fatal(err)
+	}
+	awaitThat(t, "it is found out", func() bool {
+		return slices.ContainsFunc(roster.Snapshot(), func(m bus.Member) bool {
+			return m.ID == "archive-a" && m.State == wire.StateReadonly && m.Reason == "ROLLED_BACK"
+		})
+	})
+	a.stop()
+	a.dir = path
+	a.run()
+	awaitThat(t, "the right directory is taken for whole", func() bool {
+		up := 0
+		for _, m := range roster.Snapshot() {
+			if m.State == wire.StateUp {
+				up++
+			}
+		}
+		return up == 2
 	})
 }
