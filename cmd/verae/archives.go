@@ -3,11 +3,14 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 
+	"github.com/verae/archive/client"
 	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/internal/serve"
 	"github.com/verae/archive/wire"
 )
 
@@ -81,26 +84,25 @@ type archivesLost struct {
 	Archive string `arg:"" name:"id" help:"Archive that lost them."`
 }
 
-// Run prints the lost records, a line each.
+// Run prints the lost records, a line each. While the list may grow, the exit
+// code says so.
 func (c *archivesLost) Run(s *session) error {
 	id, err := wire.ParseArchiveID(c.Archive)
 	if err != nil {
 		return fault.Wrap(fault.Invalid, err)
 	}
+	loss, err := s.loss(id) // before the list: what is settled meanwhile is accounted for there
+	if err != nil {
+		return err
+	}
+	var pending error
 	for after, first := (wire.RecordID{}), true; ; first = false {
 		page, err := s.client.LostRecords(s.ctx, id, after)
 		if err != nil {
 			return err
 		}
-		if a := page.Accounting; first && !s.json {
-			switch {
-			case a == nil:
-				s.line(id, "was never accounted for: nothing is known to be lost")
-			case a.DoneAt == "":
-				s.line(id, "is being accounted for since", a.StartedAt, fmt.Sprintf("%d submissions looked at, %d records acknowledged, %d absent, %d lost, %d undecided so far", a.Submissions, a.Records, a.Absent, a.Lost, a.Undecided))
-			default:
-				s.line(id, "was accounted for at", a.DoneAt, fmt.Sprintf("%d records acknowledged, %d absent, %d lost", a.Records, a.Absent, a.Lost))
-			}
+		if first {
+			pending = s.accounting(id, page.Accounting, loss)
 		}
 		if s.json {
 			if err := s.print(page, nil); err != nil {
@@ -112,10 +114,75 @@ func (c *archivesLost) Run(s *session) error {
 			}
 		}
 		if !page.More || len(page.Records) == 0 {
-			return nil
+			return pending
 		}
 		after = page.Records[len(page.Records)-1].RecordID
 	}
+}
+
+// loss is what is known of a loss of an archive.
+type loss struct {
+	known bool
+	at    wire.Time // when it showed; empty: unknown
+}
+
+// loss asks whether an archive lost something. One that is not enrolled is not
+// known to have.
+func (s *session) loss(id wire.ArchiveID) (l loss, err error) {
+	raw, err := s.client.Archives(s.ctx)
+	if err != nil {
+		return l, err
+	}
+	var list struct {
+		Archives []struct {
+			ArchiveID   wire.ArchiveID
+			LostRecords uint64
+			Lost        *struct{ At wire.Time }
+		}
+	}
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return l, fmt.Errorf("the answer is not what the contract says: %w", err)
+	}
+	for _, a := range list.Archives {
+		if a.ArchiveID != id {
+			continue
+		}
+		l.known = a.Lost != nil || a.LostRecords > 0
+		if a.Lost != nil {
+			l.at = a.Lost.At
+		}
+	}
+	return l, nil
+}
+
+// accounting prints how far an archive is accounted for. Its error says that this
+// has not ended.
+func (s *session) accounting(id wire.ArchiveID, a *client.Accounting, l loss) error {
+	say := func(parts ...any) {
+		if !s.json {
+			s.line(append([]any{id}, parts...)...)
+		}
+	}
+	switch {
+	case a == nil && !l.known:
+		say("was never accounted for: nothing is known to be lost")
+		return nil
+	case a == nil || a.DoneAt != "" && earlier(a.StartedAt, l.at):
+		say("lost records, and is not accounted for yet: that begins by itself, and until it has ended the list may lack some")
+	case a.DoneAt == "":
+		say("is being accounted for since", a.StartedAt, fmt.Sprintf("%d submissions looked at, %d records acknowledged, %d absent, %d lost, %d undecided so far", a.Submissions, a.Records, a.Absent, a.Lost, a.Undecided))
+	default:
+		say("was accounted for at", a.DoneAt, fmt.Sprintf("%d records acknowledged, %d absent, %d lost", a.Records, a.Absent, a.Lost))
+		return nil
+	}
+	return &serve.ExitError{Code: serve.ExitPending, Err: errors.New("the archive is not accounted for yet: ask again later")}
+}
+
+// earlier reports whether a is before b, as far as both are known.
+func earlier(a, b wire.Time) bool {
+	x, known := a.Instant()
+	y, ok := b.Instant()
+	return known && ok && x.Before(y)
 }
 
 // archives prints a list of archives as the server sent it.
