@@ -49,6 +49,9 @@ func TestArchiveIsAMap(t *testing.T) {
 		})
 	})
 	t.Log(total)
+	if testing.Short() {
+		return // a few runs need not have everything in them
+	}
 	for _, step := range []string{"put", "duplicate", "conflict", "crash", "reopen", "backup", "restore", "repaired", "whole"} {
 		if total[step] == 0 {
 			t.Errorf("no %s in any run", step)

@@ -367,7 +367,8 @@ func TestAShortSilenceMakesNoCopies(t *testing.T) {
 	f := newFleet(t, a, c)
 	f.counted = []wire.ArchiveID{"archive-a", "archive-b", "archive-c"}
 	now := time.Unix(1_800_000_000, 0)
-	a.Node.cfg.Now = func() time.Time { return now }
+	a.cfg.Now = func() time.Time { return now }
+	a.reopen(t)
 	r := f.reconciler(a, 2)
 	for range 3 {
 		if err := r.Reconcile(t.Context()); !fault.Is(err, fault.Transient) || c.Seq() != 0 || !r.Progress().Running || r.Progress().Problem == nil {
@@ -384,7 +385,8 @@ func TestAShortSilenceMakesNoCopies(t *testing.T) {
 	mustPut(t, b.Node, metadata(alice, digest("another"), `{}`))
 	f = newFleet(t, b, c)
 	f.counted = []wire.ArchiveID{"archive-a", "archive-b", "archive-c"}
-	b.Node.cfg.Now = func() time.Time { return now }
+	b.cfg.Now = func() time.Time { return now }
+	b.reopen(t)
 	r = f.reconciler(b, 2)
 	if err := r.Reconcile(t.Context()); !fault.Is(err, fault.Transient) {
 		t.Error(err)
@@ -545,7 +547,8 @@ func TestWhenReconciliationsBegin(t *testing.T) {
 	a := newShelf(t, "archive-a")
 	f := newFleet(t, a)
 	now := time.Unix(1_800_000_000, 0)
-	a.Node.cfg.Now = func() time.Time { return now }
+	a.cfg.Now = func() time.Time { return now }
+	a.reopen(t)
 	a.Node.identity.created = now.Add(-time.Hour)
 	r := f.reconciler(a, 1)
 	if _, scheduled := r.next(); scheduled {
