@@ -47,7 +47,7 @@ func (r *Roster) admit(m *member, hello wire.Hello) bool {
 		m.waiting, m.waitingAt = hello, now
 	}
 	if same || m.fresh(now) {
-		m.twice = now
+		m.twice, m.twin = now, hello
 	}
 	r.note(m, now)
 	return false

@@ -74,6 +74,9 @@ func TestNewGenerationWaitsUntilItIsAccepted(t *testing.T) {
 	if b.state("archive-a") != StateQuarantined {
 		t.Error(b.state("archive-a"))
 	}
+	if m := b.member("archive-a"); m.Boot != "2" || m.Twin == nil || *m.Twin != (Twin{Generation: 1, Boot: "1"}) {
+		t.Errorf("%+v, and its twin %+v", m, m.Twin)
+	}
 	if err := b.Accept("archive-a", 1, ""); fault.CodeOf(err) != CodeFenced {
 		t.Errorf("a replaced generation is accepted: %v", err)
 	}

@@ -32,6 +32,7 @@ type member struct {
 	heard  time.Time  // when; zero: never
 	boots  []string   // processes that were superseded, the newest last
 	twice  time.Time  // when two live processes were last noticed; zero: never
+	twin   wire.Hello // the last of the other one; it has a meaning while they are noticed
 	shown  string     // the state that was logged last
 
 	waiting   wire.Hello // the last one of a newer generation
@@ -80,7 +81,7 @@ func (m *member) hear(h wire.Hello, now time.Time) (newest bool) {
 	newest = true
 	if old := m.hello.Boot; !m.heard.IsZero() && old != h.Boot {
 		if slices.Contains(m.boots, h.Boot) {
-			m.twice, newest = now, false
+			m.twice, m.twin, newest = now, m.hello, false
 		}
 		m.boots = slices.DeleteFunc(m.boots, func(b string) bool { return b == old || b == h.Boot })
 		m.boots = append(m.boots, old)

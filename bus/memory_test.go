@@ -92,6 +92,9 @@ func TestLateHelloShowsNoLoss(t *testing.T) {
 	if b.state("archive-a") != StateQuarantined {
 		t.Error(b.state("archive-a"))
 	}
+	if m := b.member("archive-a"); m.Twin == nil || m.Boot != "1" || m.Twin.Boot != "2" {
+		t.Errorf("%+v, and its twin %+v", m, m.Twin)
+	}
 }
 
 // What an archive told and did not acknowledge to this aggregator counts too.

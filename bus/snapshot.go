@@ -26,6 +26,13 @@ type Member struct {
 	Checkpoint string   // the newest that it signed in it; empty: none
 	Lost       *Loss    // nil: nothing is known to be lost
 	Waiting    *Waiting // a live process of a newer generation; nil: none
+	Twin       *Twin    // another process that used this id a moment ago; nil: none
+}
+
+// Twin is a process that uses the id of an archive together with it.
+type Twin struct {
+	Generation int
+	Boot       string
 }
 
 // Waiting is a generation that an operator may accept.
@@ -59,6 +66,9 @@ func (r *Roster) Snapshot() []Member {
 		}
 		if lately(m.waitingAt, now) {
 			row.Waiting = &Waiting{m.waiting.Generation, m.waiting.Key}
+		}
+		if m.quarantined(now) {
+			row.Twin = &Twin{m.twin.Generation, m.twin.Boot}
 		}
 		out = append(out, row)
 	}

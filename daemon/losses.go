@@ -86,6 +86,8 @@ func (m members) Archives() []edge.ArchiveInfo {
 // advice is what an operator should do about an archive; empty: nothing.
 func advice(r *bus.Member) string {
 	switch {
+	case r.Twin != nil && (r.State == bus.StateQuarantined || r.State == bus.StateLost && r.Waiting != nil):
+		return twins(r)
 	case r.Waiting != nil:
 		return "it was restored as generation " + strconv.Itoa(r.Waiting.Generation) + "; if that was you: " + bus.AcceptCommand(r.ID, r.Waiting.Generation, r.Waiting.Key)
 	case r.State == bus.StateFenced:
@@ -104,6 +106,19 @@ func advice(r *bus.Member) string {
 		return "nothing: it proves to have had them; what has a copy elsewhere is copied. verae archives lost " + string(r.ID) + " lists what nobody has"
 	}
 	return ""
+}
+
+// twins is what an operator should do about two live processes with one id.
+func twins(r *bus.Member) string {
+	text := fmt.Sprintf("two live processes use this id, boot %s (generation %d) and boot %s (generation %d); each logs its boot when it opens. ",
+		r.Boot, r.Generation, r.Twin.Boot, r.Twin.Generation)
+	switch {
+	case r.Twin.Generation < r.Accepted:
+		return text + "Stop the second: its generation was replaced"
+	case r.Twin.Generation > r.Accepted:
+		return text + "Stop one of the two. If the second is a restore that you made, stop the first: verae archives tells then how to accept it"
+	}
+	return text + "Stop the one that is a copy, or was started by mistake"
 }
 
 // Accept admits a generation of an archive.
