@@ -56,6 +56,7 @@ const fileCosigned = "cosigned"
 func (a *aggregator) startCosigning() error {
 	a.cosigning = ledger.NewCosigning(ledger.CosigningConfig{
 		Ledger: a.ledger, Witnesses: witnesses{a.client, a.roster}, Path: a.path(fileCosigned), Log: a.log,
+		Enrolled: len(a.roster.Enrolled()),
 	})
 	a.tasks = append(a.tasks, serve.Task{Name: "cosigning", Run: a.cosigning.Run})
 	a.health.Add(serve.Check{Name: "ledger", Func: func(context.Context) error { return a.ledger.Ready() }})

@@ -14,7 +14,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/internal/pebblex"
@@ -24,9 +23,16 @@ import (
 
 // Defaults of CosigningConfig.
 const (
-	DefaultCosignEvery   = time.Second
+	// DefaultCosignEvery bounds the seals that are acknowledged and that no witness
+	// knows of: those of about this time.
+	DefaultCosignEvery   = 100 * time.Millisecond
 	DefaultCosignTimeout = 2 * time.Second
+	// DefaultStartWait is four times the period of hellos.
+	DefaultStartWait = 2 * time.Second
 )
+
+// cosignAgain is how long a witness that did not cosign is left alone.
+const cosignAgain = time.Second
 
 // Witness is an archive that cosigns checkpoints, with its public key.
 type Witness struct {
@@ -53,6 +59,12 @@ type CosigningConfig struct {
 	// Every is how often witnesses are asked while the log grows, Timeout how long
 	// one may take; 0 means the defaults.
 	Every, Timeout time.Duration
+	// Enrolled is how many witnesses there should be. If there are any, the ledger
+	// seals nothing new from NewCosigning on until all of them have cosigned what
+	// it holds, or those who were heard within StartWait (0 means the default) of
+	// the begin of Run were asked. That takes at most StartWait and two Timeouts.
+	Enrolled  int
+	StartWait time.Duration
 	// Log receives what an operator must know; nil discards.
 	Log *slog.Logger
 }
@@ -63,18 +75,25 @@ type CosigningConfig struct {
 // back or forked, and every further seal would make it worse.
 type Cosigning struct {
 	cfg      CosigningConfig
-	sizes    map[wire.ArchiveID]int64  // what each witness has seen, as far as known; Run's alone
-	shown    []byte                    // the checkpoint that is being cosigned; Run's alone
-	lines    map[wire.ArchiveID]string // its cosignatures so far; Run's alone
+	sizes    map[wire.ArchiveID]int64     // what each witness has seen, as far as known; Run's alone
+	shown    []byte                       // the checkpoint that is being cosigned; Run's alone
+	lines    map[wire.ArchiveID]string    // its cosignatures so far; Run's alone
+	failed   map[wire.ArchiveID]time.Time // when one did not cosign; Run's alone
+	started  time.Time                    // begin of the first round; Run's alone
 	cosigned atomic.Pointer[[]byte]
 
 	count, size prometheus.Gauge
 	failures    prometheus.Counter
 }
 
-// NewCosigning returns a cosigning that Run carries out.
+// NewCosigning returns a cosigning that Run carries out. It is to be called before
+// anybody seals: see CosigningConfig.Enrolled.
 func NewCosigning(c CosigningConfig) *Cosigning {
 	c.Every, c.Timeout = cmp.Or(c.Every, DefaultCosignEvery), cmp.Or(c.Timeout, DefaultCosignTimeout)
+	c.StartWait = cmp.Or(c.StartWait, DefaultStartWait)
+	if c.Enrolled > 0 {
+		c.Ledger.hold()
+	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -82,7 +101,7 @@ func NewCosigning(c CosigningConfig) *Cosigning {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "verae", Subsystem: "ledger", Name: name, Help: help})
 	}
 	return &Cosigning{
-		cfg: c, sizes: map[wire.ArchiveID]int64{}, lines: map[wire.ArchiveID]string{},
+		cfg: c, sizes: map[wire.ArchiveID]int64{}, lines: map[wire.ArchiveID]string{}, failed: map[wire.ArchiveID]time.Time{},
 		count: gauge("cosignatures", "Cosignatures on the newest cosigned checkpoint."),
 		size:  gauge("cosigned_leaves", "Leaves under the newest cosigned checkpoint."),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
@@ -128,6 +147,10 @@ func (c *Cosigning) Run(ctx context.Context) error {
 
 // round shows the newest checkpoint to every witness that has not cosigned it.
 func (c *Cosigning) round(ctx context.Context) error {
+	begun := time.Now()
+	if c.started.IsZero() {
+		c.started = begun
+	}
 	if signed := c.cfg.Ledger.Latest(); string(signed) != string(c.shown) {
 		c.shown = signed
 		clear(c.lines)
@@ -142,7 +165,9 @@ func (c *Cosigning) round(ctx context.Context) error {
 		errs []error
 		news bool
 	)
-	present := slices.DeleteFunc(c.cfg.Witnesses.Present(), func(w Witness) bool { return c.lines[w.ID] != "" })
+	present := slices.DeleteFunc(c.cfg.Witnesses.Present(), func(w Witness) bool {
+		return c.lines[w.ID] != "" || begun.Sub(c.failed[w.ID]) < cosignAgain
+	})
 	for _, w := range present {
 		mu.Lock() // those asked before may have answered
 		known := c.sizes[w.ID]
@@ -159,110 +184,20 @@ func (c *Cosigning) round(ctx context.Context) error {
 				errs = append(errs, err)
 			case ctx.Err() == nil:
 				c.failures.Inc()
+				c.failed[w.ID] = time.Now()
 				c.cfg.Log.Debug("a witness did not cosign", "archive", w.ID, "err", err)
 			}
 		})
 	}
 	wg.Wait()
+	var unkept error
 	if news {
-		errs = append(errs, c.keep(next))
+		unkept = c.keep(next)
 	}
-	if err := errors.Join(errs...); err != nil {
-		return err
+	if err := errors.Join(errs...); err != nil || ctx.Err() != nil {
+		return errors.Join(err, unkept)
 	}
-	return c.endProbation()
-}
-
-// ask shows next to a witness that is believed to have seen the log at size
-// known, and returns its verified cosignature line and what it has seen.
-func (c *Cosigning) ask(ctx context.Context, w Witness, known int64, next tlogx.Checkpoint) (line string, seen int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
-	defer cancel()
-	verifier, err := tlogx.NewCosignatureVerifier(string(w.ID), w.Key)
-	if err != nil {
-		return "", known, err
-	}
-	for range 2 { // the first answer may say what size it has seen
-		request, err := c.request(ctx, min(known, next.Size), next)
-		if err != nil {
-			return "", known, err
-		}
-		reply, err := c.cfg.Witnesses.Show(ctx, w.ID, request)
-		if err != nil {
-			return "", known, notOurs(err)
-		}
-		if reply.Cosignature != "" {
-			if _, err := tlogx.OpenCosignature(append(slices.Clone(c.shown), reply.Cosignature...), verifier); err != nil {
-				return "", known, fault.New(fault.Transient, "BAD_COSIGNATURE", "ledger: the cosignature of %s does not verify: %w", w.ID, err)
-			}
-			return reply.Cosignature, next.Size, nil
-		}
-		if known, err = c.compare(w.ID, reply, next); err != nil {
-			return "", known, err
-		}
-	}
-	return "", known, fault.New(fault.Transient, "NOT_COSIGNED", "ledger: %s changed its mind about the size it has seen", w.ID)
-}
-
-// notOurs takes from a witness's refusal the power to end the sealing: only a
-// checkpoint that this ledger has signed can do that.
-func notOurs(err error) error {
-	if fault.Is(err, fault.Corrupt) {
-		return fault.New(fault.Transient, "NOT_COSIGNED", "ledger: %w", errors.New(err.Error()))
-	}
-	return err
-}
-
-func (c *Cosigning) request(ctx context.Context, known int64, next tlogx.Checkpoint) (wire.WitnessRequest, error) {
-	hashes, err := c.cfg.Ledger.Consistency(ctx, known, next.Size)
-	if err != nil {
-		return wire.WitnessRequest{}, err
-	}
-	r := wire.WitnessRequest{Key: c.cfg.Ledger.VerifierKey(), Old: known, Proof: make([]wire.Digest, len(hashes)), Checkpoint: string(c.shown)}
-	for i, h := range hashes {
-		r.Proof[i] = wire.Digest(h)
-	}
-	return r, nil
-}
-
-// compare holds what a witness has seen against the store. Its checkpoint counts
-// only if this ledger has signed it.
-func (c *Cosigning) compare(id wire.ArchiveID, reply wire.WitnessReply, next tlogx.Checkpoint) (seen int64, err error) {
-	if reply.Checkpoint == "" && reply.Size == 0 {
-		return 0, nil // it has seen nothing
-	}
-	l := c.cfg.Ledger
-	got, err := tlogx.OpenCheckpoint([]byte(reply.Checkpoint), l.key.verifier)
-	if err != nil {
-		return 0, fault.New(fault.Transient, "NOT_COSIGNED", "ledger: %s shows a checkpoint that this ledger has not signed: %w", id, err)
-	}
-	if size := l.head.Load().size; got.Size > size {
-		return got.Size, fault.New(fault.Corrupt, "LEDGER_ROLLED_BACK", "ledger: the store has %d leaves, but archive %s has seen a checkpoint over %d that was signed; the store was rolled back: restore the newer one, sealing on would fork the log", size, id, got.Size)
-	}
-	root, err := c.root(got.Size)
-	if err != nil {
-		return got.Size, err
-	}
-	if root != got.Root {
-		return got.Size, fault.New(fault.Corrupt, "LEDGER_FORKED", "ledger: archive %s has seen a signed checkpoint over %d leaves that the store does not contain: it belongs to another history; restore the right store", id, got.Size)
-	}
-	if got.Size > next.Size {
-		return got.Size, fault.New(fault.Transient, "NOT_COSIGNED", "ledger: %s has seen a newer checkpoint meanwhile", id)
-	}
-	return got.Size, nil
-}
-
-func (c *Cosigning) root(size int64) (tlog.Hash, error) {
-	l := c.cfg.Ledger
-	if err := l.enter(); err != nil {
-		return tlog.Hash{}, err
-	}
-	defer l.mu.RUnlock()
-	root, err := tlog.TreeHash(size, hashReader(l.db))
-	if err != nil {
-		return root, fault.Wrap(kindOf(err), fmt.Errorf("ledger: root at size %d: %w", size, err))
-	}
-	return root, nil
+	return errors.Join(unkept, c.endProbation(begun))
 }
 
 // keep writes the cosigned checkpoint to its file and shows it.

@@ -37,6 +37,14 @@
 // add is small, because a crash can not take back a synced block. The guard
 // therefore finds every rollback but those of less than GuardEvery.
 //
+// # The start
+//
+// A copy of everything, guard included, looks whole. Only the witnesses know
+// more. So a ledger that has some seals nothing new at its start, and denies no
+// seal, until those that are heard have cosigned what it holds: after a restore
+// for as long as it takes, else for StartWait and what two questions take. Calls
+// wait for it; what has a seal is answered at once.
+//
 // # Layout of the store, version 1
 //
 // Keys are one letter and big-endian numbers. Rows are written once and never

@@ -33,7 +33,8 @@ type Ledger struct {
 	head   atomic.Pointer[head]                // what is durable
 	recent [recentBlocks]atomic.Pointer[block] // newest blocks, by index modulo
 
-	unwitnessed atomic.Bool // it was restored: see probation.go
+	unwitnessed atomic.Bool               // it was restored: see probation.go
+	held        atomic.Pointer[startWait] // nil unless it has just started: see probation.go
 
 	stopOnce sync.Once
 	stopped  chan struct{} // closed when a commit failed; stopErr is set before
@@ -67,7 +68,8 @@ func (l *Ledger) Origin() string { return l.cfg.Origin }
 func (l *Ledger) Latest() []byte { return l.head.Load().checkpoint }
 
 // Ready returns nil while the ledger seals, else why it does not: what to do is
-// in the text.
+// in the text. While it waits for witnesses at its start it is ready: its callers
+// wait with it.
 func (l *Ledger) Ready() error {
 	if l.isStopped() {
 		return l.stopError()
@@ -83,6 +85,7 @@ func (l *Ledger) Ready() error {
 // than once.
 func (l *Ledger) Close() error {
 	l.committer.Close()
+	l.release() // those who wait learn that it is closed
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {

@@ -13,8 +13,25 @@ import (
 	"github.com/verae/archive/wire"
 )
 
-// Lookup implements chain.Ledger.
-func (l *Ledger) Lookup(_ context.Context, digest wire.Digest) (chain.Seal, bool, error) {
+// Lookup implements chain.Ledger. A ledger that may have lost seals can not deny
+// one: what it does not find is then Transient, LEDGER_STOPPED or
+// LEDGER_UNWITNESSED. For the end of a start's probation it waits, as long as ctx
+// allows. What it finds it answers at once.
+func (l *Ledger) Lookup(ctx context.Context, digest wire.Digest) (chain.Seal, bool, error) {
+	s, ok, err := l.find(digest)
+	if !ok && err == nil && l.held.Load() != nil {
+		if err := l.awaitStart(ctx); err != nil {
+			return chain.Seal{}, false, err
+		}
+		s, ok, err = l.find(digest) // others may have sealed it since
+	}
+	if ok || err != nil {
+		return s, ok, err
+	}
+	return chain.Seal{}, false, l.Ready()
+}
+
+func (l *Ledger) find(digest wire.Digest) (chain.Seal, bool, error) {
 	if err := l.enter(); err != nil {
 		return chain.Seal{}, false, err
 	}

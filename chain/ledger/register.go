@@ -23,7 +23,8 @@ type answer struct {
 }
 
 // Register implements chain.Ledger. A call whose digests are all sealed costs no
-// write.
+// write. What is new waits, as long as ctx allows, for the end of the probation
+// of a start.
 func (l *Ledger) Register(ctx context.Context, entries []chain.Entry) ([]chain.Seal, error) {
 	if len(entries) > chain.MaxEntries {
 		return nil, fault.New(fault.Invalid, "TOO_MANY_ENTRIES", "ledger: %d entries in one call, at most %d are taken", len(entries), chain.MaxEntries)
@@ -36,6 +37,19 @@ func (l *Ledger) Register(ctx context.Context, entries []chain.Entry) ([]chain.S
 	if len(entries) == 0 {
 		return nil, nil
 	}
+	for {
+		seals, err := l.submit(ctx, entries)
+		if !errors.Is(err, errHeld) {
+			return seals, err
+		}
+		if err := l.awaitStart(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// submit has the committer answer one call.
+func (l *Ledger) submit(ctx context.Context, entries []chain.Entry) ([]chain.Seal, error) {
 	if l.isStopped() {
 		return nil, l.stopError()
 	}
