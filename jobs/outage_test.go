@@ -266,3 +266,21 @@ func TestManySubmissionsAtOnce(t *testing.T) {
 		t.Errorf("%d records for %d submissions", got, n)
 	}
 }
+
+// A ledger that has stopped, or was found to be rolled back, may have sealed what
+// it does not find. Nobody is told that there is no seal.
+func TestLookupOnAStoppedLedgerIsNoDenial(t *testing.T) {
+	w := newWorld(t, 1, nil)
+	a, _ := w.must(alice, hashBody(digestOf("document")))
+	for _, code := range []string{"LEDGER_STOPPED", "LEDGER_UNWITNESSED"} {
+		w.ledger.setDown(fault.New(fault.Transient, code, "it seals no more"))
+		_, byDigest := w.engine.Receipts(t.Context(), alice, digestOf("unknown"), false, nil)
+		_, foreign := w.engine.Job(t.Context(), bob, a.JobID, View{})
+		for name, err := range map[string]error{"by digest": byDigest, "by another's job": foreign} {
+			if !fault.Is(err, fault.Transient) || fault.CodeOf(err) != code {
+				t.Errorf("%s, %s: %v", code, name, err)
+			}
+		}
+		w.ledger.setDown(nil)
+	}
+}
