@@ -71,6 +71,10 @@ type Files interface {
 	Blocks(ctx context.Context, sha256 [32]byte, cid string) ([][32]byte, error)
 	// Size returns the size in bytes of that file, with the errors of Blocks.
 	Size(ctx context.Context, sha256 [32]byte, cid string) (int64, error)
+	// Holds reports whether a file with the given SHA-256 is here in its full
+	// length, under any CID. Its bytes are not read: an archive asks for each of
+	// its files when it opens. An error says that this can not be told.
+	Holds(ctx context.Context, sha256 [32]byte) (bool, error)
 }
 
 func (c Config) withDefaults() (Config, error) {

@@ -67,6 +67,8 @@ func (b brokenFiles) Blocks(context.Context, [32]byte, string) ([][32]byte, erro
 
 func (b brokenFiles) Size(context.Context, [32]byte, string) (int64, error) { return 0, b.err }
 
+func (b brokenFiles) Holds(context.Context, [32]byte) (bool, error) { return false, b.err }
+
 func TestFileStoreErrorsPass(t *testing.T) {
 	broken := errors.New("broken")
 	n := newNode(t)

@@ -17,10 +17,11 @@ const keysPerRecord = 3
 // row under its own id, so the rows of that role must be as many as there are
 // numbers up to last, and add up to the same.
 //
+// When the filter is ready, it makes sure of the files that records name.
+//
 // If anything is wrong the filter stays incomplete and every query is answered
 // from the store: half a filter would deny what is there.
 func (n *Node) load(ctx context.Context, rows *pebble.Iterator, last uint64) {
-	defer close(n.loaded)
 	began := time.Now()
 	err := errors.Join(n.loadRows(ctx, rows, last), rows.Close())
 	switch {
@@ -30,6 +31,11 @@ func (n *Node) load(ctx context.Context, rows *pebble.Iterator, last uint64) {
 	default:
 		n.filter.Complete()
 		n.cfg.Log.Info("filter ready", "keys", n.filter.Keys(), "dur", time.Since(began))
+	}
+	look := n.files || err != nil
+	close(n.loaded)
+	if look {
+		n.lookForFiles(ctx, last)
 	}
 }
 
@@ -45,6 +51,7 @@ func (n *Node) loadRows(ctx context.Context, rows *pebble.Iterator, last uint64)
 		}
 		n.filter.Add(digest)
 		r, err := decodeRow(rows.Value())
+		n.files = n.files || r.roles&roleFile != 0
 		switch {
 		case err != nil:
 			return n.damaged("index row of %x at seq %d: %w", digest, seq, err)

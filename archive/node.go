@@ -54,6 +54,8 @@ type Node struct {
 	stop       context.CancelFunc // ends the goroutines in background
 	background sync.WaitGroup
 	loaded     chan struct{}
+	files      bool          // whether records name files; of the goroutine of load
+	looked     chan struct{} // closed when lookForFiles has ended
 }
 
 // Open opens the archive in c.Dir. It never makes one: a volume that is not
@@ -78,7 +80,7 @@ func Open(c Config) (*Node, error) {
 	if err != nil {
 		return nil, openError(err)
 	}
-	n := &Node{cfg: c, db: db, boot: newBoot(), health: h, disk: disk, loaded: make(chan struct{})}
+	n := &Node{cfg: c, db: db, boot: newBoot(), health: h, disk: disk, loaded: make(chan struct{}), looked: make(chan struct{})}
 	if err := n.start(); err != nil {
 		return nil, errors.Join(openError(err), db.Close())
 	}
@@ -134,7 +136,10 @@ func (n *Node) start() error {
 	ctx, stop := context.WithCancel(context.Background())
 	n.stop = stop
 	last := n.tail.seq // tail is the committer's from here on
-	n.background.Go(func() { n.load(ctx, rows, last) })
+	n.background.Go(func() {
+		defer close(n.looked)
+		n.load(ctx, rows, last)
+	})
 	if err := n.beginGrace(ctx); err != nil {
 		stop()
 		n.background.Wait()

@@ -67,6 +67,13 @@ func (f *files) Size(_ context.Context, sha [32]byte, _ string) (int64, error) {
 	return fileSize, nil
 }
 
+func (f *files) Holds(_ context.Context, sha [32]byte) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, ok := f.blocks[sha]
+	return ok, nil
+}
+
 // resize says how large a file is.
 func (f *files) resize(sha [32]byte, size int64) {
 	f.mu.Lock()

@@ -2,6 +2,7 @@ package archive
 
 import (
 	"context"
+	"strings"
 
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/wire"
@@ -117,4 +118,17 @@ func (l repairedFiles) Size(ctx context.Context, sha256 [32]byte, cid string) (i
 		return m.size, nil
 	}
 	return l.Files.Size(ctx, sha256, cid)
+}
+
+// Holds is Files.Holds. Of a file that is lost the report tells.
+func (l repairedFiles) Holds(ctx context.Context, sha256 [32]byte) (bool, error) {
+	for key, m := range l.r.mended {
+		if m.lost && strings.HasPrefix(key, fileKey(sha256, "")) {
+			return true, nil
+		}
+	}
+	if l.Files == nil {
+		return false, nil
+	}
+	return l.Files.Holds(ctx, sha256)
 }

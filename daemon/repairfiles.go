@@ -68,6 +68,12 @@ func (n namedFiles) Size(_ context.Context, sha256 [32]byte, _ string) (int64, e
 	return info.Size(), nil
 }
 
+// Holds is that of archive.Files.
+func (n namedFiles) Holds(ctx context.Context, sha256 [32]byte) (bool, error) {
+	_, err := n.Size(ctx, sha256, "")
+	return err == nil, nil
+}
+
 // refetchAll makes the files whole that the index names and that are not.
 func (r *archiveRepair) refetchAll(ctx context.Context) error {
 	for _, ref := range r.missing {
