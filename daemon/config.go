@@ -21,7 +21,7 @@ type Common struct {
 
 	DiskReserve uint64 `env:"DISK_RESERVE" default:"0" help:"Free bytes on a disk below which nothing new is stored on it: no record and no file by an archive, no submission by an aggregator; lookups and reads go on. 0: a twentieth of the disk, at least 2 GiB and at most 8 GiB, but never more than a fifth of it."`
 
-	ReadyFile string `env:"READY_FILE" help:"File that is written, in one step, once the program serves: a JSON object with its addresses and its process id. Empty: none."`
+	ReadyFile string `env:"READY_FILE" help:"File that is written, in one step, once the program serves: a JSON object with its process id and, of an aggregator, its addresses. Empty: none."`
 	AdminAddr string `env:"ADMIN_ADDR" default:"127.0.0.1:0" help:"host:port of metrics, health and profiles. Whoever reaches it can read them: keep it on loopback. Port 0 takes a free one and logs it."`
 	LogLevel  string `env:"LOG_LEVEL" enum:"debug,info,warn,error" default:"info" help:"Least level of log lines: debug, info, warn or error."`
 }
