@@ -13,12 +13,19 @@ func (r *Roster) Lost() (list []Member) {
 }
 
 // Doubted reports whether the silence of an archive, or that it has nothing,
-// means nothing: it lost records.
+// means nothing: it lost records, or says itself that its log is not the one that
+// it signed.
 func (r *Roster) Doubted(id wire.ArchiveID) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	m := r.members[id]
-	return m != nil && m.memory.Lost != nil
+	return m != nil && (m.memory.Lost != nil || refuted(&m.hello))
+}
+
+// refuted reports whether an archive has learned from others that it is an older
+// copy of itself, or another log.
+func refuted(h *wire.Hello) bool {
+	return h.State == wire.StateReadonly && (h.Reason == "ROLLED_BACK" || h.Reason == "LOG_FORKED")
 }
 
 // Accounted says that what an archive acknowledged before the loss that was

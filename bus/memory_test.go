@@ -46,6 +46,22 @@ func (b *bench) wantNoLoss(id string) {
 	}
 }
 
+// Law 6: the silence of an archive that knows from others that it is an older copy
+// of itself means nothing, also to an aggregator that has no memory of it.
+func TestLaw6AnArchiveThatDoubtsItselfIsNotBelieved(t *testing.T) {
+	b := newBench(t, RosterConfig{Open: true})
+	for reason, doubted := range map[string]bool{"ROLLED_BACK": true, "LOG_FORKED": true, "DISK_FULL": false, "": false} {
+		h := helloOf("archive-a", "1")
+		h.State, h.Reason = wire.StateReadonly, reason
+		b.say(h)
+		if m := b.member("archive-a"); b.Doubted("archive-a") != doubted || m.State != wire.StateReadonly || m.Lost != nil {
+			t.Errorf("%q: doubted %v, %+v", reason, !doubted, m)
+		}
+	}
+	b.say(helloOf("archive-a", "2"))
+	b.wantNoLoss("archive-a")
+}
+
 // Law 8: an archive that comes back with less than it acknowledged is found out
 // by the aggregator, whatever its own disk says, and stays found out.
 func TestLaw8ArchiveWithLessThanItAcknowledgedLostRecords(t *testing.T) {
