@@ -166,6 +166,9 @@ func TestLaw8RolledBackArchiveIsFoundByTheOthers(t *testing.T) {
 			return m.ID == "archive-a" && m.State == wire.StateReadonly && m.Reason == "ROLLED_BACK"
 		})
 	})
+	if !roster.Doubted("archive-a") || roster.Doubted("archive-b") {
+		t.Error("its silence is believed, or that of the other is not")
+	}
 	a.stop()
 	a.dir = path
 	a.run()

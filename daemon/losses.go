@@ -100,6 +100,8 @@ func advice(r *bus.Member) string {
 		return "make room on its disk, or enlarge it: it goes on by itself; until then its records go to other archives"
 	case r.Reason == "DAMAGED":
 		return "look at its disk and its log, stop it, then archived check and archived repair; what is whole is answered"
+	case r.Reason == "ROLLED_BACK", r.Reason == "LOG_FORKED":
+		return "other archives remember more of it, or something else, than it has: if the wrong disk was started, start the right one. Else restore it from a backup (archived restore), start it, and accept its new generation; or retire it"
 	case r.Reason != "":
 		return r.Reason + ": /readyz?verbose on its ADMIN_ADDR says what to do"
 	case r.Stubs > 0:
