@@ -86,7 +86,7 @@ func TestLaw2AcknowledgedSurvivesACrash(t *testing.T) {
 	const lives, writers = 10, 4
 	stores := 100
 	if testing.Short() {
-		stores = 20
+		stores = 6
 	}
 	const seed = 7
 	rng := rand.New(rand.NewPCG(seed, seed))
@@ -140,8 +140,11 @@ func TestFaultTable(t *testing.T) {
 	const records, most = 12, 2000
 	for _, persist := range []bool{false, true} {
 		t.Run(fmt.Sprintf("persisted=%v", persist), func(t *testing.T) {
-			points, readonly := 0, 0
-			for at := 0; ; at++ {
+			points, readonly, step := 0, 0, 1
+			if testing.Short() {
+				step = 4
+			}
+			for at := 0; ; at += step {
 				if at > most {
 					t.Fatalf("more than %d write points", most)
 				}

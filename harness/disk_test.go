@@ -22,6 +22,7 @@ import (
 // archive that is killed and starts on a disk with no room at all answers too,
 // says what it waits for, and opens for writing by itself when there is room.
 func TestAFullDisk(t *testing.T) {
+	long(t)
 	const size, reserve = 96, 40 // MiB
 	disk := need.SmallDisk(t, size)
 	a := newLone(t, filepath.Join(disk.Dir, "data"), "DISK_RESERVE=41943040")
@@ -106,6 +107,7 @@ func TestAFullDisk(t *testing.T) {
 // One directory is open in one process at a time; the second says so and leaves
 // the first alone.
 func TestTwoProcessesOnOneDirectory(t *testing.T) {
+	long(t)
 	dir := filepath.Join(t.TempDir(), "data")
 	a := newLone(t, dir)
 	a.start()
@@ -141,6 +143,7 @@ func TestTwoProcessesOnOneDirectory(t *testing.T) {
 // back, what was accepted is looked up, and with room again submissions go on. It
 // is never restarted.
 func TestAFullDiskOfTheAggregator(t *testing.T) {
+	long(t)
 	const size, reserve = 192, 48 // MiB
 	disk := need.SmallDisk(t, size)
 	w := startWorld(t, world.Config{Dir: filepath.Join(disk.Dir, "world"), Archives: []wire.ArchiveID{"archive-a"}, Env: []string{"DISK_RESERVE=50331648", "PUT_COPIES=1"}})

@@ -34,6 +34,7 @@ type drill struct {
 // others. Then the aggregator dies, and is restored from its disk. Every receipt
 // is the one that was given out before.
 func TestDrillRestoreUnderLoad(t *testing.T) {
+	long(t)
 	w := startWorld(t, world.Config{Env: []string{"WAIT_ARCHIVE_MS=1500", "LEASE_MS=500"}})
 	d := &drill{t: t, w: w, kept: map[wire.Digest][]byte{}}
 	load, stopLoad := context.WithCancel(t.Context())

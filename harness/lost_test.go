@@ -61,6 +61,7 @@ func awaitThat(t *testing.T, what string, cond func() bool) {
 // show that records are gone. The aggregator's memory does. What was lost is
 // copied from the other archives, and with the right disk back all is well.
 func TestOlderCopyOfAnArchiveIsFoundAndHealed(t *testing.T) {
+	long(t)
 	dir := t.TempDir()
 	w := startWorld(t, world.Config{Dir: dir, InProcess: true, Env: []string{"WAIT_ARCHIVE_MS=1000"}})
 	c := w.Client("acme")

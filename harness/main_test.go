@@ -19,3 +19,12 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(m.Run())
 }
+
+// long leaves a test out of a short run, as is the one with the race detector:
+// each of its processes then takes seconds to start.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("this test takes long")
+	}
+}

@@ -158,6 +158,7 @@ func TestOneArchiveStoppedIsNamedAlsoAfterARestart(t *testing.T) {
 }
 
 func TestSecondCopyAppearsOnRealProcesses(t *testing.T) {
+	long(t)
 	w := startWorld(t, world.Config{Env: []string{"WAIT_ARCHIVE_MS=300"}})
 	acme := w.Client("acme")
 	for _, id := range []string{"archive-a", "archive-c"} {

@@ -166,6 +166,7 @@ func TestPastedCurlWorks(t *testing.T) {
 // --seed timestamps a directory through the API; the files come back by their
 // digests.
 func TestSeedTimestampsADirectory(t *testing.T) {
+	long(t)
 	dir := t.TempDir()
 	want := map[wire.Digest]string{}
 	for i := range 12 {
@@ -201,6 +202,7 @@ func TestSeedTimestampsADirectory(t *testing.T) {
 // Killing an archive is the first thing people try: the rest serves on, and
 // says who is missing.
 func TestHarnessOutlivesAnArchive(t *testing.T) {
+	long(t)
 	var out syncedBuffer
 	cmd, r := startHarness(t, &out)
 	archive, err := os.FindProcess(r.Archives[0].PID)

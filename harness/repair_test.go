@@ -27,6 +27,7 @@ const repaired = 24
 // every receipt is what it was before, from the same archives. The old directory
 // is left as it was.
 func TestADamagedArchiveIsRepaired(t *testing.T) {
+	long(t)
 	dir := t.TempDir()
 	w := startWorld(t, world.Config{Dir: dir})
 	c := w.Client("acme")

@@ -21,6 +21,7 @@ const replaced = 40
 // meanwhile, and the lost one retired. Then every answer is complete, and every
 // record and file is on two archives.
 func TestALostArchiveIsReplaced(t *testing.T) {
+	long(t)
 	w := startWorld(t, world.Config{})
 	acme := w.Client("acme")
 	digests := make([]wire.Digest, replaced)

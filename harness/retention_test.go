@@ -186,6 +186,7 @@ func (l *lock) neverFile(f wire.FileEntry) {
 // An archive that was away hides nothing while it is, and has it all when it is
 // back: asked alone, it answers the same state.
 func TestRetentionReachesAnArchiveThatWasAway(t *testing.T) {
+	long(t)
 	w := startWorld(t, world.Config{Env: []string{"WAIT_ARCHIVE_MS=500"}})
 	l := &lock{t: t, w: w, c: w.Client("acme"), digest: sum([]byte("away"))}
 	l.attach(1)

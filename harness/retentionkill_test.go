@@ -17,6 +17,7 @@ import (
 // killed and started again. What was acknowledged stands ever after, and at the
 // end every archive that has the record says so.
 func TestKilledProcessesShortenNothing(t *testing.T) {
+	long(t)
 	w := startWorld(t, world.Config{Env: []string{"WAIT_ARCHIVE_MS=500"}})
 	l := &lock{t: t, w: w, c: w.Client("acme"), digest: sum([]byte("killed"))}
 	id := l.attach(1)
