@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -156,10 +157,23 @@ func (s *Space) check() error {
 		s.cfg.Dir, humanBytes(s.usage.Free), humanBytes(s.usage.Reserve), humanBytes(s.usage.Reserve+s.usage.Reserve/20-s.usage.Free)).After(fullRetry)
 }
 
+// diskUsage asks about the directory, or about the nearest one above it that is
+// there: a directory that is still to be made will be on that disk.
+func (s *Space) diskUsage() (vfs.DiskUsage, error) {
+	for dir := s.cfg.Dir; ; {
+		use, err := s.cfg.FS.GetDiskUsage(dir)
+		above := s.cfg.FS.PathDir(dir)
+		if !errors.Is(err, os.ErrNotExist) || above == dir {
+			return use, err
+		}
+		dir = above
+	}
+}
+
 // look asks the file system. While it does not answer, the last answer holds.
 func (s *Space) look() {
 	s.looked, s.spent = time.Now(), 0
-	use, err := s.cfg.FS.GetDiskUsage(s.cfg.Dir)
+	use, err := s.diskUsage()
 	switch {
 	case errors.Is(err, vfs.ErrUnsupported):
 		s.usage = Usage{}

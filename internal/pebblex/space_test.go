@@ -3,6 +3,7 @@ package pebblex
 import (
 	"bytes"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -86,6 +87,20 @@ func TestADiskThatDoesNotTellIsNeverFull(t *testing.T) {
 	}
 	if u := s.Usage(); u != (Usage{}) {
 		t.Errorf("it knows %+v", u)
+	}
+}
+
+// A directory that is not there yet has the room of the one it will be in, and
+// nobody is warned.
+func TestADirectoryToBeMadeHasTheRoomAboveIt(t *testing.T) {
+	var out bytes.Buffer
+	dir := t.TempDir()
+	s := NewSpace(SpaceConfig{Dir: filepath.Join(dir, "a", "b"), Log: slog.New(slog.NewTextHandler(&out, nil))})
+	if u := s.Usage(); !u.Known || u.Total == 0 {
+		t.Errorf("it knows %+v", u)
+	}
+	if strings.Contains(out.String(), "does not tell") {
+		t.Error(out.String())
 	}
 }
 
