@@ -152,6 +152,9 @@ func TestLaw8RolledBackArchiveIsFoundByTheOthers(t *testing.T) {
 	if out := a.command(0, "check"); !strings.Contains(out, "archive-a") {
 		t.Errorf("the older copy by itself: %s", out)
 	}
+	if out := a.command(65, "repair", "--dry-run"); !strings.Contains(out, "ROLLED_BACK") && !strings.Contains(out, "older copy") {
+		t.Errorf("the repair asks the other archive: %s", out)
+	}
 	a.run()
 	roster, err := bus.OpenRoster(bus.RosterConfig{Path: filepath.Join(t.TempDir(), "roster.json"), Create: true, Open: true})
 	if err != nil {
