@@ -24,12 +24,14 @@ func (c *checker) compareSums(ctx context.Context) error {
 	if len(differ) == 0 {
 		return nil
 	}
-	before := p.Report.Damages
+	before, told := p.Report.Damages, true
 	for r := range p.End>>p.Shift + 1 {
 		if differ[r] {
-			if err := c.compareRecords(ctx, max(r<<p.Shift, 1), min((r+1)<<p.Shift-1, p.End)); err != nil {
+			all, err := c.compareRecords(ctx, max(r<<p.Shift, 1), min((r+1)<<p.Shift-1, p.End))
+			if err != nil {
 				return err
 			}
+			told = told && all
 		}
 	}
 	for _, prefix := range indexPrefixes {
@@ -37,22 +39,26 @@ func (c *checker) compareSums(ctx context.Context) error {
 			return err
 		}
 	}
-	if p.Report.Damages == before && before == 0 {
+	if p.Report.Damages == before && before == 0 && told {
 		c.found(Finding{Kind: FindingIndex, What: "the index changed while it was checked", Damage: true})
 	}
 	return nil
 }
 
-// compareRecords looks up every row that the records from first to last give.
-func (c *checker) compareRecords(ctx context.Context, first, last uint64) (err error) {
+// compareRecords looks up every row that the records from first to last give. told
+// is false if there is a sound record of which that can not be told, since nobody
+// knows its file.
+func (c *checker) compareRecords(ctx context.Context, first, last uint64) (told bool, err error) {
 	it, err := c.n.iterate(logKey(first), logKey(last+1))
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { _ = it.Close() }() // a failed read was found before
+	told = true
 	for valid := it.First(); valid; valid = it.Next() {
 		seq, ok := logSeq(it.Key())
 		rows, id := c.rowsAgain(ctx, seq, it.Value())
+		told = told && (rows != nil || id.IsZero())
 		if !ok || rows == nil {
 			continue
 		}
@@ -62,11 +68,12 @@ func (c *checker) compareRecords(ctx context.Context, first, last uint64) (err e
 			}
 		}
 	}
-	return ctx.Err()
+	return told, ctx.Err()
 }
 
 // rowsAgain returns the rows that a log entry gives, and the record's id; nothing
-// if it is not sound, which was found before, or a stub.
+// if it is not sound, which was found before, or a stub, and no rows if nobody
+// knows its file.
 func (c *checker) rowsAgain(ctx context.Context, seq uint64, value []byte) ([]kv, wire.RecordID) {
 	f, err := decodeFrame(value)
 	if err != nil || f.lost || f.Seq != seq {
@@ -78,7 +85,7 @@ func (c *checker) rowsAgain(ctx context.Context, seq uint64, value []byte) ([]kv
 	}
 	rows, err := c.n.rowsOf(ctx, f, &rec)
 	if err != nil {
-		return nil, wire.RecordID{}
+		return nil, rec.ID
 	}
 	return rows, rec.ID
 }

@@ -144,6 +144,18 @@ func TestArchivedCheck(t *testing.T) {
 	}
 }
 
+// Where nobody knows the files, what they are is not held against the records.
+func TestCheckWithoutFilesBlamesNoRecord(t *testing.T) {
+	c, _ := stored(t)
+	if err := os.RemoveAll(filepath.Join(c.DataDir, dirFiles, "index")); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs := runCheck(c)
+	if code != serve.ExitDamaged || !strings.Contains(out, "1 findings of damage") || !strings.Contains(out, "DAMAGE: file: ") {
+		t.Errorf("%d\n%s%s", code, out, errs)
+	}
+}
+
 func flip(t *testing.T, path string, at int) {
 	t.Helper()
 	data, err := os.ReadFile(path)
