@@ -102,7 +102,7 @@ func TestLaw3NoCallChangesWhatIsStored(t *testing.T) {
 func TestLaw3NodeHasNoWayToTheStore(t *testing.T) {
 	want := []string{
 		"Absent", "Answer", "Backup", "Check", "CheckWith", "Checkpoint", "Close", "Consistency", "FileOf", "HasRecords",
-		"Hello", "Inclusion", "Loaded", "Metrics", "OpenWitness", "Portable", "Proof", "Put", "Ready", "RecordIDs",
+		"Heard", "Hello", "Inclusion", "Loaded", "Metrics", "OpenWitness", "Portable", "Proof", "Put", "Ready", "RecordIDs",
 		"Reopen", "Seq", "SetState", "Stats",
 	}
 	typ := reflect.TypeFor[*Node]()
