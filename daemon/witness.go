@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/verae/archive/archive"
@@ -52,6 +53,9 @@ func (w witnesses) Present() (list []ledger.Witness) {
 // fileCosigned is the newest checkpoint of the ledger with its cosignatures.
 const fileCosigned = "cosigned"
 
+// cosignLimit bounds the wait for the last cosignature before the ledger closes.
+const cosignLimit = time.Second
+
 // startCosigning has the archives cosign what the ledger signs.
 func (a *aggregator) startCosigning() error {
 	a.cosigning = ledger.NewCosigning(ledger.CosigningConfig{
@@ -60,5 +64,8 @@ func (a *aggregator) startCosigning() error {
 	})
 	a.tasks = append(a.tasks, serve.Task{Name: "cosigning", Run: a.cosigning.Run})
 	a.health.Add(serve.Check{Name: "ledger", Func: func(context.Context) error { return a.ledger.Ready() }})
-	return nil
+	return a.stack.Push("cosigning", cosignLimit, func(ctx context.Context) error {
+		a.cosigning.Settle(ctx)
+		return nil
+	})
 }

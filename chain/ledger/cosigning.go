@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/ed25519"
@@ -141,6 +142,19 @@ func (c *Cosigning) Run(ctx context.Context) error {
 		case <-tick.C:
 		case <-ctx.Done():
 			return nil
+		}
+	}
+}
+
+// Settle returns when a witness has cosigned the newest checkpoint, when there is
+// none to ask, or when ctx ends. Before a ledger is closed it is called so that
+// no seal is left of which nobody else knows. Run must be running.
+func (c *Cosigning) Settle(ctx context.Context) {
+	for len(c.cfg.Witnesses.Present()) > 0 && !bytes.HasPrefix(c.Cosigned(), c.cfg.Ledger.Latest()) {
+		select {
+		case <-time.After(c.cfg.Every / 4):
+		case <-ctx.Done():
+			return
 		}
 	}
 }

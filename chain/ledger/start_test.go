@@ -231,6 +231,30 @@ func TestSealIsWitnessedWithinCosignEvery(t *testing.T) {
 	})
 }
 
+// The last seals before a stop are witnessed, unless nobody is there.
+func TestStopWaitsForTheLastCosignature(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := newLedger(t)
+		w := newWitnesses(t, "archive-a")
+		c := startCosigning(l, w, 1, nil)
+		defer keepCosigning(t, c)()
+		for n := range 3 {
+			held{}.register(t, l, n)
+			c.Settle(t.Context())
+			w.mu.Lock()
+			if seen := w.all["archive-a"].seen.Size; seen != int64(n+1) {
+				t.Errorf("of %d leaves the witness has seen %d", n+1, seen)
+			}
+			w.mu.Unlock()
+		}
+		w.mu.Lock()
+		w.away = []wire.ArchiveID{"archive-a"}
+		w.mu.Unlock()
+		held{}.register(t, l, 3)
+		c.Settle(t.Context()) // nobody is there
+	})
+}
+
 // A witness that can not cosign is not asked ten times a second for that.
 func TestWitnessThatFailsIsLeftAloneForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
