@@ -33,7 +33,7 @@ var allowedOnce = map[string][]string{
 	// The key, the mark, the skeleton and the generations; the memory of the
 	// witness, of the reconciliation and of the scrub.
 	"WriteFile": {
-		"writeKey", "begin", "writeMarkFile", "build", "writeLineageFile", "save", "saveScrub", "fork", "repairbuild.go", "restore.go",
+		"writeKey", "begin", "writeMarkFile", "build", "writeLineageFile", "save", "saveScrub", "keepEvidence", "repairbuild.go", "restore.go",
 	},
 	"OpenReadWrite": {"open"},
 	"WriteAt":       {"put"},

@@ -75,6 +75,7 @@ type witnessed struct {
 	size     int64
 	root     tlog.Hash
 	forked   bool
+	evidence string // of the fork, while it is not on disk
 }
 
 // OpenWitness reads what the witness has seen. What it can not read it refuses:
@@ -147,7 +148,7 @@ func (w *Witness) add(r wire.WitnessRequest) (reply wire.WitnessReply, result st
 	seen := wire.WitnessReply{ArchiveID: w.cfg.ID, Size: log.size, Checkpoint: log.signed}
 	switch {
 	case log.forked:
-		return reply, "forked", forked(next.Origin)
+		return reply, "forked", errors.Join(forked(next.Origin), w.keepEvidence(log, next.Origin))
 	case next.Size == log.size && log.signed != "" && next.Root != log.root:
 		return reply, "forked", w.fork(log, next, r.Checkpoint)
 	case next.Size < log.size:
@@ -227,10 +228,22 @@ func forked(origin string) error {
 // fork keeps the two checkpoints of one size and ends the witnessing of their
 // log for ever.
 func (w *Witness) fork(log *witnessed, next tlogx.Checkpoint, signed string) error {
-	log.forked = true
+	log.forked, log.evidence = true, witnessFile(log.vkey, log.signed+"\n"+signed)
 	w.cfg.Log.Error("a ledger has signed two histories: it is not witnessed any more", "ledger", next.Origin, "size", next.Size)
-	err := pebblex.WriteFile(w.cfg.FS, w.path(next.Origin)+".fork", []byte(witnessFile(log.vkey, log.signed+"\n"+signed)), keyPerm)
-	return errors.Join(forked(next.Origin), err)
+	return errors.Join(forked(next.Origin), w.keepEvidence(log, next.Origin))
+}
+
+// keepEvidence writes the evidence of a fork, unless that is done. Each request
+// of the log tries again: without the file a new process would not know.
+func (w *Witness) keepEvidence(log *witnessed, origin string) error {
+	if log.evidence == "" {
+		return nil
+	}
+	if err := pebblex.WriteFile(w.cfg.FS, w.path(origin)+".fork", []byte(log.evidence), keyPerm); err != nil {
+		return err
+	}
+	log.evidence = ""
+	return nil
 }
 
 // path is the file of a log, without its ending.

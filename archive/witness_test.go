@@ -14,6 +14,7 @@ import (
 
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/internal/pebblex"
+	"github.com/verae/archive/internal/pebblex/faultfs"
 	"github.com/verae/archive/internal/tlogx"
 	"github.com/verae/archive/wire"
 )
@@ -199,6 +200,33 @@ func TestWitnessStopsAtAFork(t *testing.T) {
 	names, err := fs.List("witness")
 	if err != nil || len(names) != 2 {
 		t.Errorf("%v, %v", names, err)
+	}
+}
+
+// The evidence of a fork is written however often the disk refuses it, in either
+// way, and from then on a new process knows.
+func TestWitnessKeepsTheEvidenceOfAFork(t *testing.T) {
+	for _, persist := range []bool{false, true} {
+		for at := range int64(8) {
+			fs := vfs.NewMem()
+			w := openTestWitness(t, fs)
+			l := newShownLog(t, "verae.local/ledger")
+			l.grow(7, 'a')
+			cosigns(t, w, l.show(t, 0, 7))
+			evil := &shownLog{origin: l.origin, vkey: l.vkey, signer: l.signer, edge: &tlogx.Edge{}}
+			evil.grow(7, 'b')
+			disk := faultfs.New(fs)
+			disk.Fail(faultfs.Nth(at, faultfs.ErrIO, persist))
+			w.cfg.FS = disk
+			for range 2 {
+				if reply, err := w.Add(evil.show(t, 7, 7)); fault.CodeOf(err) != "LEDGER_FORKED" || reply.Cosignature != "" {
+					t.Errorf("write %d: %+v, %v", at, reply, err)
+				}
+			}
+			if _, err := openTestWitness(t, fs).Add(l.show(t, 7, 7)); fault.CodeOf(err) != "LEDGER_FORKED" {
+				t.Errorf("write %d, persisted %v: a new process does not know of the fork: %v", at, persist, err)
+			}
+		}
 	}
 }
 
