@@ -42,12 +42,19 @@ func (a *archivedDir) command(code int, args ...string) string {
 
 func (a *archivedDir) commandOn(code int, dir string, args ...string) string {
 	a.t.Helper()
+	got, said := a.ends(dir, args...)
+	if got != code {
+		a.t.Fatalf("%q ended with code %d, not %d: %s", args, got, code, said)
+	}
+	return said
+}
+
+// ends runs a command and returns how it ended.
+func (a *archivedDir) ends(dir string, args ...string) (code int, said string) {
 	var out bytes.Buffer
 	all := append([]string{args[0], "--data-dir", dir, "--archive-id", "archive-a", "--nats-url", a.nats}, args[1:]...)
-	if got := ArchivedProgram.Main(all, &out, &out); got != code {
-		a.t.Fatalf("%q ended with code %d, not %d: %s", args, got, code, out.String())
-	}
-	return out.String()
+	code = ArchivedProgram.Main(all, &out, &out)
+	return code, out.String()
 }
 
 func (a *archivedDir) config(args ...string) Archived {
@@ -178,8 +185,11 @@ func TestArchiveIsBackedUpAndRestored(t *testing.T) {
 	if out := a.command(0, "backup", "--to", online); !strings.Contains(out, "copied by the running program") {
 		t.Errorf("backup: %s", out)
 	}
-	a.command(78, "backup", "--to", online)                // something is there
-	a.commandOn(78, restored, "restore", "--from", online) // it is alive
+	a.command(78, "backup", "--to", online) // something is there
+	awaitThat(t, "it is seen that it is alive", func() bool {
+		code, _ := a.ends(filepath.Join(t.TempDir(), "twin"), "restore", "--from", online)
+		return code == 78
+	})
 	a.stop()
 	a.command(78, "restore", "--from", online, "--offline")                                          // something is there
 	a.commandOn(78, restored, "restore", "--from", online, "--offline", "--archive-id", "archive-b") // another's

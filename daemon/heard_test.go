@@ -152,9 +152,10 @@ func TestLaw8RolledBackArchiveIsFoundByTheOthers(t *testing.T) {
 	if out := a.command(0, "check"); !strings.Contains(out, "archive-a") {
 		t.Errorf("the older copy by itself: %s", out)
 	}
-	if out := a.command(65, "repair", "--dry-run"); !strings.Contains(out, "ROLLED_BACK") && !strings.Contains(out, "older copy") {
-		t.Errorf("the repair asks the other archive: %s", out)
-	}
+	awaitThat(t, "the repair hears and asks the other archive", func() bool {
+		code, out := a.ends(a.dir, "repair", "--dry-run")
+		return code == 65 && (strings.Contains(out, "ROLLED_BACK") || strings.Contains(out, "older copy"))
+	})
 	a.run()
 	roster, err := bus.OpenRoster(bus.RosterConfig{Path: filepath.Join(t.TempDir(), "roster.json"), Create: true, Open: true})
 	if err != nil {
@@ -169,9 +170,9 @@ func TestLaw8RolledBackArchiveIsFoundByTheOthers(t *testing.T) {
 			return m.ID == "archive-a" && m.State == wire.StateReadonly && m.Reason == "ROLLED_BACK"
 		})
 	})
-	if !roster.Doubted("archive-a") || roster.Doubted("archive-b") {
-		t.Error("its silence is believed, or that of the other is not")
-	}
+	awaitThat(t, "its silence is doubted, and that of the other believed", func() bool {
+		return roster.Doubted("archive-a") && !roster.Doubted("archive-b")
+	})
 	a.stop()
 	a.dir = path
 	a.run()

@@ -53,9 +53,10 @@ func TestAFullDisk(t *testing.T) {
 		if !fault.Is(err, fault.Transient) || fault.CodeOf(err) != "DISK_FULL" || !strings.Contains(err.Error(), "free and") {
 			t.Errorf("%s: a put is refused with %s: %v", when, fault.CodeOf(err), err)
 		}
-		if hello := a.hello(); hello.State != wire.StateReadonly || hello.Reason != "DISK_FULL" || hello.Seq != uint64(len(stored)) {
-			t.Errorf("%s: it says it is %s (%s) with %d records of %d", when, hello.State, hello.Reason, hello.Seq, len(stored))
-		}
+		a.until(when+": it says that it is full, with all it acknowledged", func() bool {
+			hello := a.hello()
+			return hello.State == wire.StateReadonly && hello.Reason == "DISK_FULL" && hello.Seq == uint64(len(stored))
+		})
 		a.until(when+": readiness says why", func() bool {
 			status, checks := a.readiness()
 			files := when == "at the reserve" || strings.HasPrefix(checks["files"], "DISK_FULL ") // a flush may have given room again that records do not take
@@ -161,9 +162,7 @@ func TestAFullDiskOfTheAggregator(t *testing.T) {
 	if !fault.Is(problem, fault.Transient) || fault.CodeOf(problem) != "DISK_FULL" || fault.RetryAfter(problem) == 0 || strings.Contains(problem.Error(), disk.Dir) {
 		t.Errorf("refused with %s: %v", fault.CodeOf(problem), problem)
 	}
-	if job, err := c.Receipts(t.Context(), before.Job.SHA256); err != nil || len(job.Receipts) == 0 {
-		t.Errorf("a lookup: %+v, %v", job, err)
-	}
+	awaitJob(t, c, before.Job.SHA256, func(job *wire.Job) bool { return len(job.Receipts) > 0 })
 	if err := os.Remove(occupied); err != nil {
 		t.Fatal(err)
 	}

@@ -92,7 +92,7 @@ func (d *drill) archive(name string, generation int) {
 	}
 	d.await(name, wire.StateUp)
 	for _, id := range w.Names()[1:] {
-		d.reconcile(id)
+		reconcile(t, w, id)
 	}
 }
 
@@ -165,20 +165,20 @@ func (d *drill) command(code int, name string, args ...string) string {
 	return said
 }
 
-// reconcile has an archive look for missing copies until none is missing: while
-// load goes on an archive may be too busy for some.
-func (d *drill) reconcile(name string) {
-	d.t.Helper()
+// reconcile has an archive look for missing copies until none is missing: an
+// archive may be too busy for some.
+func reconcile(t *testing.T, w *world.World, name string) (said string) {
+	t.Helper()
 	for try := 0; ; try++ {
-		said, code, err := d.w.Command(d.t.Context(), name, "reconcile")
+		said, code, err := w.Command(t.Context(), name, "reconcile")
 		if err != nil {
-			d.t.Fatal(err)
+			t.Fatal(err)
 		}
 		if code == 0 {
-			return
+			return said
 		}
 		if try == 5 {
-			d.t.Fatalf("%s does not reconcile: code %d: %s", name, code, said)
+			t.Fatalf("%s does not reconcile: code %d: %s", name, code, said)
 		}
 	}
 }
@@ -191,11 +191,12 @@ func (d *drill) seal(n int) {
 		d.number++
 		digest := sum(fmt.Append(nil, "drill ", d.number))
 		stamp(d.t, c, client.Submission{SHA256: digest, PublicMetadata: fmt.Appendf(nil, `{"drill":%d}`, d.number)})
-		job, err := c.Receipts(d.t.Context(), digest)
-		if err != nil || len(job.Receipts) != 2 {
-			d.t.Fatalf("%+v, %v", job, err)
-		}
-		d.kept[digest] = lastingReceipts(d.t, job)
+		awaitJob(d.t, c, digest, func(job *wire.Job) bool {
+			if len(job.Receipts) == 2 {
+				d.kept[digest] = lastingReceipts(d.t, *job)
+			}
+			return len(job.Receipts) == 2
+		})
 	}
 }
 
@@ -217,11 +218,9 @@ func lastingReceipts(t *testing.T, job wire.Job) []byte {
 func (d *drill) same() {
 	d.t.Helper()
 	for digest, want := range d.kept {
-		job, err := d.w.Client("acme").Receipts(d.t.Context(), digest)
-		if err != nil || !job.Complete {
-			d.t.Fatalf("%s: %+v, %v", digest, job, err)
-		}
-		if got := lastingReceipts(d.t, job); !bytes.Equal(got, want) {
+		var shown wire.Job
+		awaitJob(d.t, d.w.Client("acme"), digest, func(job *wire.Job) bool { shown = *job; return job.Complete })
+		if got := lastingReceipts(d.t, shown); !bytes.Equal(got, want) {
 			d.t.Errorf("%s: the receipts are\n%s\nthey were\n%s", digest, got, want)
 		}
 	}

@@ -173,11 +173,10 @@ func checkAccepted(t *testing.T, w *world.World, all [][]acceptedPart) {
 	shown := map[wire.TenantID]map[wire.Digest]*wire.Job{"acme": {}, "globex": {}}
 	for _, p := range slices.Concat(all...) {
 		if shown[p.tenant][p.digest] == nil {
-			job, err := w.Client(p.tenant).Receipts(t.Context(), p.digest)
-			if err != nil || !job.Complete {
-				t.Fatalf("%s: %+v, %v", p.digest, job, err)
-			}
-			shown[p.tenant][p.digest] = &job
+			awaitJob(t, w.Client(p.tenant), p.digest, func(job *wire.Job) bool {
+				shown[p.tenant][p.digest] = job
+				return job.Complete
+			})
 		}
 		checkPart(t, shown[p.tenant][p.digest], p)
 	}

@@ -10,34 +10,45 @@ import (
 	"time"
 
 	"github.com/verae/archive/client"
+	"github.com/verae/archive/edge"
 	"github.com/verae/archive/harness/world"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/internal/need"
 	"github.com/verae/archive/wire"
 )
 
-// archiveState asks the aggregator how an archive is.
-func archiveState(t *testing.T, c *client.Client, id wire.ArchiveID) string {
+// archiveInfo asks the aggregator about an archive. What it says is the archive's
+// word of up to half a second ago.
+func archiveInfo(t *testing.T, c *client.Client, id wire.ArchiveID) edge.ArchiveInfo {
 	t.Helper()
 	raw, err := c.Archives(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	var list struct {
-		Archives []struct {
-			ArchiveID wire.ArchiveID
-			State     string
-		}
-	}
+	var list struct{ Archives []edge.ArchiveInfo }
 	if err := json.Unmarshal(raw, &list); err != nil {
 		t.Fatal(err)
 	}
 	for _, a := range list.Archives {
 		if a.ArchiveID == id {
-			return a.State
+			return a
 		}
 	}
-	return "not enrolled"
+	return edge.ArchiveInfo{ArchiveID: id, State: "not enrolled"}
+}
+
+// archiveState asks the aggregator how an archive is.
+func archiveState(t *testing.T, c *client.Client, id wire.ArchiveID) string {
+	t.Helper()
+	return archiveInfo(t, c, id).State
+}
+
+// awaitDown waits until the aggregator has heard that archives are gone.
+func awaitDown(t *testing.T, c *client.Client, ids ...wire.ArchiveID) {
+	t.Helper()
+	for _, id := range ids {
+		awaitThat(t, string(id)+" is not up", func() bool { return archiveState(t, c, id) != wire.StateUp })
+	}
 }
 
 // awaitThat waits until cond holds.
@@ -76,6 +87,12 @@ func TestOlderCopyOfAnArchiveIsFoundAndHealed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	awaitUp := func() {
+		t.Helper()
+		if err := w.WaitUp(t.Context(), 3); err != nil {
+			t.Fatal(err)
+		}
+	}
 	path, older, newer := filepath.Join(dir, sick), filepath.Join(dir, "older"), filepath.Join(dir, "newer")
 	put := func(from, to int) (digests []wire.Digest) {
 		for i := from; i < to; i++ {
@@ -91,7 +108,7 @@ func TestOlderCopyOfAnArchiveIsFoundAndHealed(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	awaitThat(t, "it is up again", func() bool { return archiveState(t, c, sick) == wire.StateUp })
+	awaitUp()
 	digests := put(6, 18)
 	swap(func() {
 		if err := os.Rename(path, newer); err != nil {
@@ -102,10 +119,13 @@ func TestOlderCopyOfAnArchiveIsFoundAndHealed(t *testing.T) {
 		}
 	})
 	awaitThat(t, "the loss is seen", func() bool { return archiveState(t, c, sick) == "lost-records" })
-	job, err := c.Receipts(t.Context(), digests[0])
-	if err != nil || job.Complete || len(job.ArchivesMissing) != 1 || job.ArchivesMissing[0] != sick {
-		t.Errorf("a lookup meanwhile: complete %v, missing %v, %v", job.Complete, job.ArchivesMissing, err)
-	}
+	awaitJob(t, c, digests[0], func(job *wire.Job) bool {
+		if job.Complete {
+			t.Error("a lookup meanwhile is complete")
+		}
+		return job.Complete || len(job.ArchivesMissing) == 1 && job.ArchivesMissing[0] == sick
+	})
+	var err error
 	var page client.LostPage
 	awaitThat(t, "it is accounted for", func() bool {
 		if page, err = c.LostRecords(t.Context(), sick, wire.RecordID{}); err != nil {
@@ -128,7 +148,7 @@ func TestOlderCopyOfAnArchiveIsFoundAndHealed(t *testing.T) {
 		}
 		return true
 	})
-	if state := archiveState(t, c, sick); state != "lost-records" {
+	if state := archiveState(t, c, sick); state == wire.StateUp {
 		t.Errorf("a log that lost records is %s again in the same generation", state)
 	}
 	if need.Rounds(0, 1) == 0 {
@@ -143,10 +163,8 @@ func TestOlderCopyOfAnArchiveIsFoundAndHealed(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	awaitThat(t, "the right disk is believed", func() bool { return archiveState(t, c, sick) == wire.StateUp })
-	if job, err = c.Receipts(t.Context(), digests[0]); err != nil || !job.Complete {
-		t.Errorf("complete %v, %v", job.Complete, err)
-	}
+	awaitUp() // the right disk is believed
+	awaitJob(t, c, digests[0], func(job *wire.Job) bool { return job.Complete })
 	retire(t, c, sick, digests)
 	awaitThat(t, "what it had is copied to the others", func() bool {
 		page, err := c.LostRecords(t.Context(), sick, wire.RecordID{})
@@ -166,8 +184,5 @@ func retire(t *testing.T, c *client.Client, id wire.ArchiveID, digests []wire.Di
 	if state := archiveState(t, c, id); state != "not enrolled" {
 		t.Errorf("a retired archive is %s", state)
 	}
-	job, err := c.Receipts(t.Context(), digests[0])
-	if err != nil || !job.Complete || len(job.ArchivesExpected) != 2 {
-		t.Errorf("complete %v of %v, %v", job.Complete, job.ArchivesExpected, err)
-	}
+	awaitJob(t, c, digests[0], func(job *wire.Job) bool { return job.Complete && len(job.ArchivesExpected) == 2 })
 }

@@ -92,7 +92,7 @@ func TestTheWholePathOnRealProcesses(t *testing.T) {
 	if len(second.Receipts) != 3 || string(second.Receipts[1].PublicMetadata) != `{"n":1}` || string(second.Receipts[2].PublicMetadata) != `{"n":2}` {
 		t.Errorf("receipts: %+v", second.Receipts)
 	}
-	if string(second.Receipts[1].PrivateMetadata) != `{"secret":1}` || !second.Complete || len(second.Files) != 1 {
+	if string(second.Receipts[1].PrivateMetadata) != `{"secret":1}` || len(second.Files) != 1 {
 		t.Errorf("the job: %+v", second)
 	}
 
@@ -112,16 +112,17 @@ func TestTheWholePathOnRealProcesses(t *testing.T) {
 	if err != nil || len(theirs.Receipts) != 1 || len(theirs.Files) != 0 || theirs.Receipts[0].Certificate != seal.Certificate {
 		t.Errorf("another tenant sees %+v, %v", theirs, err)
 	}
-	// Placement puts two copies on three archives: one has nothing.
-	has := map[wire.ArchiveID]bool{}
-	for _, r := range second.Receipts[1:] {
-		for _, id := range r.ArchiveIDs {
-			has[id] = true
+	// Placement puts two copies on three archives: one has nothing. A submission
+	// ends with the first copy.
+	awaitJob(t, acme, digest, func(job *wire.Job) bool {
+		has := map[wire.ArchiveID]bool{}
+		for _, r := range job.Receipts[1:] {
+			for _, id := range r.ArchiveIDs {
+				has[id] = true
+			}
 		}
-	}
-	if len(has) != 2 || len(second.ArchivesExpected) != 3 || second.ArchiveReplies != 2 {
-		t.Errorf("records are on %v of %v", has, second.ArchivesExpected)
-	}
+		return job.Complete && len(has) == 2 && len(job.ArchivesExpected) == 3 && job.ArchiveReplies == 2
+	})
 	awaitCosigned(t, w)
 }
 
@@ -133,9 +134,9 @@ func TestOneArchiveStoppedIsNamedAlsoAfterARestart(t *testing.T) {
 	}
 	for i := range 2 {
 		job := stamp(t, acme, client.Submission{Data: fmt.Append(nil, "document ", i), PublicMetadata: []byte(`{"n":1}`), IncludeAttached: true})
-		if job.Complete || job.CompleteReason != wire.ReasonDeadline || len(job.ArchivesMissing) != 1 || job.ArchivesMissing[0] != "archive-b" || len(job.Receipts) != 2 {
-			t.Errorf("with one archive stopped: %+v", job)
-		}
+		shownOrLater(t, acme, job, func(job *wire.Job) bool {
+			return !job.Complete && job.CompleteReason == wire.ReasonDeadline && len(job.ArchivesMissing) == 1 && job.ArchivesMissing[0] == "archive-b" && len(job.Receipts) == 2
+		})
 		if i == 0 {
 			if err := w.Restart(t.Context(), world.Aggregator); err != nil {
 				t.Fatal(err)
@@ -152,9 +153,7 @@ func TestOneArchiveStoppedIsNamedAlsoAfterARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	job := stamp(t, acme, client.Submission{Data: []byte("document 0"), IncludeAttached: true})
-	if !job.Complete || len(job.Receipts) != 2 {
-		t.Errorf("after it returned: %+v", job)
-	}
+	shownOrLater(t, acme, job, func(job *wire.Job) bool { return job.Complete && len(job.Receipts) == 2 })
 }
 
 func TestSecondCopyAppearsOnRealProcesses(t *testing.T) {
@@ -167,10 +166,11 @@ func TestSecondCopyAppearsOnRealProcesses(t *testing.T) {
 		}
 	}
 	data := randomBytes(1<<20+1, 2)
+	awaitDown(t, acme, "archive-a", "archive-c")
 	job := stamp(t, acme, client.Submission{PublicMetadata: []byte(`{"n":1}`), Files: []client.File{bytesFile("f", data)}, IncludeAttached: true})
-	if job.Complete || len(job.ArchivesMissing) != 2 || len(job.Files) != 1 || len(job.Files[0].ArchiveIDs) != 1 {
-		t.Errorf("with one archive: %+v", job)
-	}
+	job = shownOrLater(t, acme, job, func(job *wire.Job) bool {
+		return !job.Complete && len(job.ArchivesMissing) == 2 && len(job.Files) == 1 && len(job.Files[0].ArchiveIDs) == 1
+	})
 	if err := w.Restart(t.Context(), "archive-c"); err != nil {
 		t.Fatal(err)
 	}
@@ -189,6 +189,17 @@ func TestSecondCopyAppearsOnRealProcesses(t *testing.T) {
 	if back, err := io.ReadAll(body); err != nil || sum(back) != sum(data) {
 		t.Errorf("the healed copy reads %d bytes, %v", len(back), err)
 	}
+}
+
+// shownOrLater waits until what a finished job shows satisfies ok, or what is
+// shown of its digest later does: in the time that archives have to answer, a busy
+// machine may not have run one that is there.
+func shownOrLater(t *testing.T, c *client.Client, job *wire.Job, ok func(*wire.Job) bool) *wire.Job {
+	t.Helper()
+	if !ok(job) {
+		awaitJob(t, c, job.SHA256, func(later *wire.Job) bool { job = later; return ok(later) })
+	}
+	return job
 }
 
 // awaitJob looks a digest up until what it shows satisfies ok.
@@ -217,6 +228,7 @@ func TestNoArchiveOnRealProcesses(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	awaitDown(t, acme, "archive-a", "archive-b", "archive-c")
 	_, err := acme.Stamp(t.Context(), client.Submission{Files: []client.File{bytesFile("f", []byte("file"))}})
 	if !fault.Is(err, fault.Transient) || fault.CodeOf(err) != "NO_ARCHIVE" || fault.RetryAfter(err) < time.Second {
 		t.Errorf("files: %v", err)
@@ -236,9 +248,10 @@ func TestNoArchiveOnRealProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	waited, err := acme.Job(t.Context(), accepted, true)
-	if err != nil || waited.Job == nil || waited.Job.Status != wire.StatusCompleted || len(waited.Job.Receipts) != 2 {
-		t.Errorf("the metadata after an archive returned: %+v, %v", waited.Job, err)
+	if err != nil || waited.Job == nil || waited.Job.Status != wire.StatusCompleted {
+		t.Fatalf("the metadata after an archive returned: %+v, %v", waited.Job, err)
 	}
+	shownOrLater(t, acme, waited.Job, func(job *wire.Job) bool { return len(job.Receipts) == 2 })
 }
 
 // A refused or broken request leaves nothing sealed, stored, or on disk.
@@ -314,9 +327,10 @@ func TestRestartContinuesWithTheSameKeysAndData(t *testing.T) {
 			t.Fatal(err)
 		}
 		job := stamp(t, w.Client("acme"), client.Submission{Data: []byte("document"), PublicMetadata: []byte(`{"n":1}`), IncludeAttached: true})
-		if len(job.Receipts) != 2 || *job.Receipts[0].LeafIndex != 0 {
+		if *job.Receipts[0].LeafIndex != 0 {
 			t.Errorf("in process %v: %+v", inProcess, job)
 		}
+		shownOrLater(t, w.Client("acme"), job, func(job *wire.Job) bool { return len(job.Receipts) == 2 })
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		if err := w.Stop(ctx); err != nil {
 			t.Error(err)

@@ -2,13 +2,13 @@ package main
 
 import (
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -51,7 +51,11 @@ func TestADamagedArchiveIsRepaired(t *testing.T) {
 
 	const sick = "archive-a"
 	path := filepath.Join(dir, sick)
-	awaitThat(t, "the mark covers the log", func() bool { return markOf(t, path) == seqOf(t, c, sick) })
+	settled := wire.At(time.Now())
+	awaitThat(t, "the mark covers the log", func() bool {
+		told := archiveInfo(t, c, sick)
+		return told.LastHelloAt.Compare(settled) > 0 && markOf(t, path) == fmt.Sprint(max(told.Seq, told.Remembered))
+	})
 	if err := w.Kill(t.Context(), sick); err != nil {
 		t.Fatal(err)
 	}
@@ -98,12 +102,10 @@ func TestADamagedArchiveIsRepaired(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, d := range digests {
-		job, err := c.Receipts(t.Context(), d)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff([]any{before[d].Receipts, before[d].Files}, []any{job.Receipts, job.Files}); diff != "" || !job.Complete {
-			t.Errorf("after the repair %s is complete %v, %s", d, job.Complete, diff)
+		var after wire.Job
+		awaitJob(t, c, d, func(job *wire.Job) bool { after = *job; return job.Complete })
+		if diff := cmp.Diff([]any{before[d].Receipts, before[d].Files}, []any{after.Receipts, after.Files}); diff != "" {
+			t.Errorf("after the repair %s has other receipts: %s", d, diff)
 		}
 	}
 	if said, code, err := w.Command(t.Context(), "archive-b", "repair"); err != nil || code != serve.ExitMisplaced {
@@ -119,30 +121,6 @@ func markOf(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	return strings.Split(string(note), "\n")[1]
-}
-
-// seqOf returns the last sequence number that an archive has told.
-func seqOf(t *testing.T, c *client.Client, id wire.ArchiveID) string {
-	t.Helper()
-	raw, err := c.Archives(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var list struct {
-		Archives []struct {
-			ArchiveID wire.ArchiveID
-			Seq       uint64
-		}
-	}
-	if err := json.Unmarshal(raw, &list); err != nil {
-		t.Fatal(err)
-	}
-	for _, a := range list.Archives {
-		if a.ArchiveID == id {
-			return fmt.Sprint(a.Seq)
-		}
-	}
-	return "not enrolled"
 }
 
 func removeAll(t *testing.T, pattern string) {

@@ -64,10 +64,12 @@ func TestALostArchiveIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	following.Wait()
+	if err := w.WaitUp(t.Context(), 3); err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range []string{"archive-a", "archive-b"} {
-		said, code, err := w.Command(t.Context(), name, "reconcile")
-		if err != nil || code != serve.ExitOK || !strings.Contains(said, "0 failed") {
-			t.Fatalf("reconcile of %s: code %d, %v\n%s", name, code, err, said)
+		if said := reconcile(t, w, name); !strings.Contains(said, "0 failed") {
+			t.Fatalf("reconcile of %s: %s", name, said)
 		}
 	}
 	if _, err := acme.RetireArchive(t.Context(), "archive-c", false); err != nil {

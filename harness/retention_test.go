@@ -38,13 +38,16 @@ func years(n int) time.Time { return begun.AddDate(n, 0, 0) }
 func (l *lock) attach(n int) wire.RecordID {
 	l.t.Helper()
 	job := stamp(l.t, l.c, client.Submission{SHA256: l.digest, PublicMetadata: fmt.Appendf(nil, `{"n":%d}`, n), IncludeAttached: true})
-	for _, r := range job.Receipts {
-		if string(r.PublicMetadata) == fmt.Sprintf(`{"n":%d}`, n) {
-			return r.RecordID
+	var id wire.RecordID
+	shownOrLater(l.t, l.c, job, func(job *wire.Job) bool {
+		for _, r := range job.Receipts {
+			if string(r.PublicMetadata) == fmt.Sprintf(`{"n":%d}`, n) {
+				id = r.RecordID
+			}
 		}
-	}
-	l.t.Fatalf("the record %d is not among %+v", n, job.Receipts)
-	return wire.RecordID{}
+		return !id.IsZero()
+	})
+	return id
 }
 
 // file stores a file whose digest is the case's, and returns its record.
@@ -52,7 +55,7 @@ func (l *lock) file(data string) wire.FileEntry {
 	l.t.Helper()
 	l.digest = sum([]byte(data))
 	job := stamp(l.t, l.c, client.Submission{Files: []client.File{bytesFile("file1", []byte(data))}, IncludeAttached: true})
-	return job.Files[0]
+	return shownOrLater(l.t, l.c, job, func(job *wire.Job) bool { return len(job.Files) == 1 }).Files[0]
 }
 
 func (l *lock) target(id wire.RecordID) client.Target {
@@ -91,13 +94,17 @@ func (l *lock) shorter(id wire.RecordID, until time.Time) {
 	}
 }
 
-// state is how all under the digest stands, and one record of it.
-func (l *lock) state(id wire.RecordID) (wire.Retentions, wire.RecordRetention) {
+// state is how all under the digest stands, and one record of it, by an answer
+// that is complete.
+func (l *lock) state(id wire.RecordID) (all wire.Retentions, one wire.RecordRetention) {
 	l.t.Helper()
-	all, err := l.c.Retentions(l.t.Context(), l.digest)
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	awaitThat(l.t, "the answer is complete", func() bool {
+		var err error
+		if all, err = l.c.Retentions(l.t.Context(), l.digest); err != nil && !fault.Is(err, fault.Transient) {
+			l.t.Fatal(err)
+		}
+		return err == nil && all.Complete
+	})
 	at := slices.IndexFunc(all.Records, func(r wire.RecordRetention) bool { return r.RecordID == id })
 	if at < 0 {
 		return all, wire.RecordRetention{}
@@ -190,11 +197,13 @@ func TestRetentionReachesAnArchiveThatWasAway(t *testing.T) {
 	w := startWorld(t, world.Config{Env: []string{"WAIT_ARCHIVE_MS=500"}})
 	l := &lock{t: t, w: w, c: w.Client("acme"), digest: sum([]byte("away"))}
 	l.attach(1)
-	job, err := l.c.Receipts(t.Context(), l.digest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	away := job.Receipts[1].ArchiveIDs[0]
+	var away wire.ArchiveID
+	awaitJob(t, l.c, l.digest, func(job *wire.Job) bool {
+		if len(job.Receipts) == 2 && len(job.Receipts[1].ArchiveIDs) == 2 {
+			away = job.Receipts[1].ArchiveIDs[0]
+		}
+		return away != ""
+	})
 	if err := w.Kill(t.Context(), string(away)); err != nil {
 		t.Fatal(err)
 	}

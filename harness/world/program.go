@@ -11,11 +11,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/verae/archive/daemon"
 	"github.com/verae/archive/internal/child"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/internal/serve"
+	"github.com/verae/archive/wire"
 )
 
 // childCommand is the first argument by which this program knows that it is to
@@ -42,6 +44,7 @@ type program struct {
 	cancel  context.CancelFunc // of the goroutine
 	done    <-chan struct{}
 	err     func() error // waits for the end
+	served  wire.Time    // when it was seen to serve
 }
 
 func (p *program) pid() int {
@@ -93,6 +96,7 @@ func (w *World) launch(ctx context.Context, name string) (*program, error) {
 	if err != nil {
 		return nil, errors.Join(err, p.kill(context.WithoutCancel(ctx)))
 	}
+	p.served = wire.At(time.Now())
 	if name == Aggregator {
 		w.mu.Lock()
 		w.httpURL, w.natsURL = running.HTTPURL, running.NATSURL

@@ -136,13 +136,15 @@ func (w *World) start(ctx context.Context) (err error) {
 	return w.WaitUp(ctx, len(w.cfg.Archives))
 }
 
-// WaitUp waits until n archives take records.
+// WaitUp waits until n archives of this world take records, by what their
+// processes of now have said: what is listed of one that was killed may be the last
+// word of its earlier process.
 func (w *World) WaitUp(ctx context.Context, n int) error {
 	ctx, stop := context.WithTimeout(ctx, startLimit)
 	defer stop()
 	c := w.Client(w.cfg.Tenants[0])
 	for {
-		up, err := countUp(ctx, c)
+		up, err := w.countUp(ctx, c)
 		if err == nil && up >= n {
 			return nil
 		}
@@ -154,7 +156,7 @@ func (w *World) WaitUp(ctx context.Context, n int) error {
 	}
 }
 
-func countUp(ctx context.Context, c *client.Client) (up int, err error) {
+func (w *World) countUp(ctx context.Context, c *client.Client) (up int, err error) {
 	raw, err := c.Archives(ctx)
 	if err != nil {
 		return 0, err
@@ -163,8 +165,11 @@ func countUp(ctx context.Context, c *client.Client) (up int, err error) {
 	if err := json.Unmarshal(raw, &list); err != nil {
 		return 0, fmt.Errorf("world: %w", err)
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for _, a := range list.Archives {
-		if a.State == wire.StateUp {
+		p := w.programs[string(a.ArchiveID)]
+		if p != nil && a.State == wire.StateUp && a.LastHelloAt.Compare(p.served) > 0 {
 			up++
 		}
 	}
