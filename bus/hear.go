@@ -31,6 +31,9 @@ type member struct {
 	hello  wire.Hello // the last one of the accepted generation
 	heard  time.Time  // when; zero: never
 	boots  []string   // processes that were superseded, the newest last
+	back   uint64     // seq that the process of hello came back with, as far as was heard
+	owed   uint64     // the most that the process before it acknowledged, heard too late; 0: nothing
+	owedAt time.Time  // when
 	twice  time.Time  // when two live processes were last noticed; zero: never
 	twin   wire.Hello // the last of the other one; it has a meaning while they are noticed
 	shown  string     // the state that was logged last
@@ -83,14 +86,28 @@ func (m *member) hear(h wire.Hello, now time.Time) (newest bool) {
 		if slices.Contains(m.boots, h.Boot) {
 			m.twice, m.twin, newest = now, m.hello, false
 		}
+		if !newest || m.owed <= m.back { // what a live twin acknowledged is not owed by the other
+			m.back, m.owed = h.Seq, 0
+		}
 		m.boots = slices.DeleteFunc(m.boots, func(b string) bool { return b == old || b == h.Boot })
 		m.boots = append(m.boots, old)
 		if len(m.boots) > keptBoots {
 			m.boots = m.boots[1:]
 		}
 	}
+	if m.heard.IsZero() {
+		m.back = h.Seq
+	}
 	m.hello, m.heard = h, now
 	return newest
+}
+
+// owe notes an acknowledgement of the process that was superseded last: it was on
+// its way when the next one said hello, and may be of more than that one has.
+func (m *member) owe(boot string, seq uint64, now time.Time) {
+	if n := len(m.boots); n > 0 && m.boots[n-1] == boot && !m.quarantined(now) && seq > max(m.back, m.owed) {
+		m.owed, m.owedAt = seq, now
+	}
 }
 
 // receive takes a message on a hello subject.

@@ -13,10 +13,15 @@ import (
 const memoryInterval = time.Second
 
 // Acknowledged remembers what an archive acknowledged to this aggregator. A
-// process that is not the accepted archive's is not believed.
+// process that is not the accepted archive's is not believed, and one that was
+// superseded only as far as its successor has to have what it acknowledged.
 func (r *Roster) Acknowledged(id wire.ArchiveID, ack wire.PutAck) {
 	r.learn(id, ack.Boot, ack.Checkpoint, func(m *member) {
-		if ack.Generation == m.entry.generation() && m.memory.saw(ack.Generation, ack.Boot, ack.Seq) {
+		switch {
+		case ack.Generation != m.entry.generation():
+		case ack.Boot != m.hello.Boot:
+			m.owe(ack.Boot, ack.Seq, r.now())
+		case m.memory.saw(ack.Generation, ack.Boot, ack.Seq):
 			r.news = true
 		}
 	})
@@ -25,8 +30,8 @@ func (r *Roster) Acknowledged(id wire.ArchiveID, ack wire.PutAck) {
 // Told remembers a checkpoint that came with a message of the process boot.
 func (r *Roster) Told(id wire.ArchiveID, boot, note string) { r.learn(id, boot, note, nil) }
 
-// learn remembers a checkpoint, and what remember adds, of the newest process of
-// an archive. A checkpoint that came before costs a comparison.
+// learn remembers a checkpoint of the newest process of an archive, and what
+// remember adds. A checkpoint that came before costs a comparison.
 func (r *Roster) learn(id wire.ArchiveID, boot, note string, remember func(*member)) {
 	r.mu.RLock()
 	m := r.members[id]
@@ -40,13 +45,11 @@ func (r *Roster) learn(id wire.ArchiveID, boot, note string, remember func(*memb
 	}
 	r.mu.Lock()
 	lost := false
-	if !m.heard.IsZero() && m.hello.Boot == boot {
-		if remember != nil {
-			remember(m)
-		}
-		if c != nil && m.memory.Generation == m.entry.generation() {
-			lost = r.comparing(m, *c, false, m.hello.Seq, r.now())
-		}
+	if !m.heard.IsZero() && remember != nil {
+		remember(m)
+	}
+	if !m.heard.IsZero() && m.hello.Boot == boot && c != nil && m.memory.Generation == m.entry.generation() {
+		lost = r.comparing(m, *c, false, m.hello.Seq, r.now())
 	}
 	r.mu.Unlock()
 	if lost {
@@ -97,6 +100,12 @@ func (r *Roster) judge(m *member, h *wire.Hello, c *signed, now time.Time) (lost
 	}
 	if k.saw(h.Generation, h.Boot, h.Seq) {
 		r.news = true
+	}
+	// A process that lives beside its successor would have been heard by now.
+	if m.owed > m.back && now.Sub(m.owedAt) >= HelloTimeout {
+		loss := k.loss(LossBehind, m.back, now, "it acknowledged seq %d before it came back with seq %d", m.owed, m.back)
+		loss.Wanted, m.owed = m.owed, 0
+		lost = r.lose(m, loss) || lost
 	}
 	if c != nil && k.Generation == h.Generation {
 		lost = r.comparing(m, *c, true, h.Seq, now) || lost

@@ -113,6 +113,55 @@ func TestLateHelloShowsNoLoss(t *testing.T) {
 	}
 }
 
+// An acknowledgement that was on its way when the next process said hello counts
+// too, once it is clear that the two do not live side by side.
+func TestLateAcknowledgementOfASupersededProcessIsRemembered(t *testing.T) {
+	for name, tc := range map[string]struct {
+		acked  uint64
+		boot   string
+		beside bool // the process before lives on
+		again  bool // the archive is restarted once more meanwhile
+		lost   bool
+	}{
+		"less came back":           {acked: 21, boot: "1", lost: true},
+		"also after a restart":     {acked: 21, boot: "1", again: true, lost: true},
+		"all came back":            {acked: 20, boot: "1"},
+		"of nobody":                {acked: 21, boot: "9"},
+		"two live processes":       {acked: 21, boot: "1", beside: true},
+		"two of them, and a third": {acked: 21, boot: "1", beside: true, again: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, RosterConfig{Open: true})
+			one, two := helloOf("archive-a", "1"), helloOf("archive-a", "2")
+			two.Seq = 20
+			b.say(one, two)
+			b.Acknowledged("archive-a", ackOf("archive-a", "2", 30)) // new records do not stand for old ones
+			b.Acknowledged("archive-a", ackOf("archive-a", tc.boot, tc.acked))
+			b.say(two)
+			b.wantNoLoss("archive-a")
+			if tc.beside {
+				one.Seq = tc.acked
+				b.say(one, two)
+			}
+			if tc.again {
+				two.Boot, two.Seq = "3", 30
+				b.say(two)
+			}
+			b.now = b.now.Add(HelloTimeout)
+			two.Seq = 30
+			b.say(two)
+			if !tc.lost {
+				b.wantNoLoss("archive-a")
+				return
+			}
+			b.wantLost("archive-a", LossBehind)
+			if m := b.member("archive-a"); m.Lost.Wanted != 21 || m.Lost.Seq != 20 {
+				t.Errorf("%+v", m.Lost)
+			}
+		})
+	}
+}
+
 // What an archive told and did not acknowledge to this aggregator counts too.
 func TestToldSequenceIsRemembered(t *testing.T) {
 	b := newBench(t, RosterConfig{Open: true})
