@@ -108,17 +108,21 @@ func (c *archivedRestore) remembered(ctx context.Context, env Env[Archived]) (li
 	return askAll(ctx, peers, id)
 }
 
+// rememberers are whom a restore asks; *bus.Peers is them.
+type rememberers interface {
+	Alive() []wire.ArchiveID
+	Remembered(ctx context.Context, id wire.ArchiveID) ([]wire.Remembered, error)
+	Roster(ctx context.Context) (wire.RosterReply, error)
+}
+
 // askAll asks aggregators and archives. It fails if nobody answers.
-func askAll(ctx context.Context, peers *bus.Peers, id wire.ArchiveID) ([]wire.Remembered, error) {
-	list, askErr := peers.Remembered(ctx, id)
-	roster, err := peers.Roster(ctx)
-	if err != nil && (askErr != nil || len(peers.Alive()) == 0) {
-		return nil, fault.New(fault.Transient, "NOBODY_ANSWERS", "daemon: no archive and no aggregator says what it remembers of %s; start one, or say --offline, with --seen if a number is known: %w", id, errors.Join(err, askErr))
+func askAll(ctx context.Context, all rememberers, id wire.ArchiveID) ([]wire.Remembered, error) {
+	list, err := all.Remembered(ctx, id)
+	if err == nil && len(list) == 0 && len(all.Alive()) == 0 {
+		_, err = all.Roster(ctx) // tells an aggregator that remembers nothing from none
 	}
-	for _, m := range roster.Archives {
-		if m.ID == id {
-			list = append(list, bus.RememberedOf(m)...)
-		}
+	if err != nil {
+		return nil, fault.New(fault.Transient, "NOBODY_ANSWERS", "daemon: no archive and no aggregator says what it remembers of %s; start one, or say --offline, with --seen if a number is known: %w", id, err)
 	}
 	return list, nil
 }
