@@ -3,7 +3,13 @@ package bloom
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"testing"
+	"time"
+
+	library "github.com/bits-and-blooms/bloom/v3"
+
+	"github.com/verae/archive/internal/need"
 )
 
 // The target of BenchmarkMiss is 0 allocations and a small part of the 2 us in
@@ -36,4 +42,124 @@ func BenchmarkAdd(b *testing.B) {
 		binary.LittleEndian.PutUint64(k[:], i)
 		s.Add(k)
 	}
+}
+
+// rival is one way to do the same thing, timed in turns with the others.
+type rival struct {
+	name  string
+	limit float64 // of the ratio to the first one
+	run   func(keys [][32]byte)
+	took  []float64 // ns a key
+}
+
+// race runs every rival on every piece of keys, and reports the median of each
+// and its speed as a ratio to that of the first.
+func race(b *testing.B, rivals []*rival, pieces func(func([][32]byte) bool)) {
+	for piece := range pieces {
+		for _, r := range rivals {
+			began := time.Now()
+			r.run(piece)
+			r.took = append(r.took, float64(time.Since(began).Nanoseconds())/float64(len(piece)))
+		}
+	}
+	for _, r := range rivals {
+		slices.Sort(r.took)
+		first, own := rivals[0].took, r.took
+		p5, p50 := len(own)/20, len(own)/2
+		b.Logf("%-16s p5 %4.0f ns, p50 %4.0f ns; %.2f x and %.2f x of %s (limit %.1f)",
+			r.name, own[p5], own[p50], first[p5]/own[p5], first[p50]/own[p50], rivals[0].name, r.limit)
+		b.ReportMetric(own[p50], r.name+"-ns")
+		if r.limit > 0 {
+			b.ReportMetric(first[p50]/own[p50], r.name+"-x")
+		}
+	}
+}
+
+// pieces yields count pieces of size keys each, from the given one on.
+func pieces(from uint64, count, size int) func(func([][32]byte) bool) {
+	return func(yield func([][32]byte) bool) {
+		keys := make([][32]byte, size)
+		for range count {
+			for i := range keys {
+				keys[i] = key(from)
+				from++
+			}
+			if !yield(keys) {
+				return
+			}
+		}
+	}
+}
+
+// BenchmarkAgainstTheLibrary takes the library's own Add and Test as the limit,
+// unkeyed and without a thought for other goroutines, at its best: a filter made
+// for exactly as many keys as it gets. VERAE_LONG=true: 10 million keys.
+func BenchmarkAgainstTheLibrary(b *testing.B) {
+	n := need.Rounds(1_000_000, 10_000_000)
+	const piece = 5_000
+	ref := library.NewWithEstimates(uint(n), DefaultErrorRate)
+	single := New(Params{Capacity: uint64(n)})
+	batched := New(Params{Capacity: uint64(n)})
+	single.Complete()
+	batched.Complete()
+	hits := 0
+	verdicts := make([]Verdict, 0, piece)
+	testLibrary := func(keys [][32]byte) {
+		for i := range keys {
+			if ref.Test(keys[i][:]) {
+				hits++
+			}
+		}
+	}
+	testSingle := func(keys [][32]byte) {
+		for i := range keys {
+			if single.Test(keys[i]) == Maybe {
+				hits++
+			}
+		}
+	}
+	testBatched := func(keys [][32]byte) {
+		for chunk := range slices.Chunk(keys, lane) {
+			verdicts = batched.TestBatch(verdicts[:0], chunk)
+			for _, v := range verdicts {
+				if v == Maybe {
+					hits++
+				}
+			}
+		}
+	}
+	b.Run("add", func(b *testing.B) {
+		race(b, []*rival{
+			{name: "library", run: func(keys [][32]byte) {
+				for i := range keys {
+					ref.Add(keys[i][:])
+				}
+			}},
+			{name: "add", limit: 0.9, run: func(keys [][32]byte) {
+				for i := range keys {
+					single.Add(keys[i])
+				}
+			}},
+			{name: "rebuild", limit: 0.9, run: func(keys [][32]byte) { batched.state.Load().gens[0].setAll(batched.k0, batched.k1, keys) }},
+		}, pieces(0, n/piece, piece))
+		if single.Generations() != 1 {
+			b.Errorf("%d generations", single.Generations())
+		}
+		b.ReportMetric(float64(single.Bytes())/float64(n), "bytes/key")
+		b.ReportMetric(8*float64(len(ref.BitSet().Words()))/float64(n), "library-bytes/key")
+	})
+	rounds := need.Rounds(100, 200)
+	for _, what := range []struct {
+		name string
+		from uint64
+	}{{"miss", 1 << 40}, {"hit", 0}} {
+		b.Run(what.name, func(b *testing.B) {
+			race(b, []*rival{
+				{name: "library", run: testLibrary},
+				{name: "single", limit: 0.9, run: testSingle},
+				{name: "batched", limit: 1.7, run: testBatched},
+			}, pieces(what.from, rounds, piece))
+		})
+	}
+	b.Logf("%d hits", hits)
 }

@@ -1,32 +1,6 @@
-// Package bloom answers one question about a 32-byte key: is it surely absent
-// from a set, or perhaps in it?
-//
-// An archive asks it before every query it hears. "Surely absent" is silence at
-// the price of a few memory reads; "perhaps" is checked in the store. So a wrong
-// "perhaps" costs a read, and a wrong "absent" would deny a record that is there:
-// there is none. Bits are only ever set, a key is in the filter before its record
-// can be seen, and a [Set] that has not been told that it is complete answers
-// [Maybe] to everything.
-//
-// The filter is the one of github.com/bits-and-blooms/bloom, which sizes it and
-// against whose TestLocations it is tested. Its own Add and Test are not used:
-// they are not safe beside each other. Here words are read and set with atomic
-// operations, so that any number of goroutines may test and add at the same time
-// without a lock.
-//
-// A filter has a size, and beyond it it answers "perhaps" to everything. So a Set
-// is a list of generations: when one is half full of ones, which is when it holds
-// as many keys as it was made for, the next one, twice as large and half as often
-// wrong, takes the keys. The error rate of the whole stays below the wanted one.
-//
-// Positions are derived from two 64-bit hashes of the key under a secret of the
-// process: keys come from clients, who could otherwise choose the bits that they
-// set. A filter that leaves its process will need a hash under a shared secret;
-// that is [Set.hash] and nothing else.
 package bloom
 
 import (
-	"hash/maphash"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -64,6 +38,17 @@ type Params struct {
 	// ErrorRate is the wanted share of absent keys that are answered Maybe; 0
 	// means DefaultErrorRate. A NaN counts as 0.
 	ErrorRate float64
+	// MaxBytes is the most memory that bits may take, those of a base that is
+	// being rebuilt among them; 0 means no limit. A Set that would need more takes
+	// keys as ever and is wrong more often: Stats.Degraded says so. Nothing is
+	// ever denied for want of memory.
+	MaxBytes uint64
+	// Rebuilds says that the owner rebuilds the base whenever NeedsRebuild asks for
+	// it. Then at most two small generations are added meanwhile. Without it each
+	// generation is twice as large as the one before, without end.
+	Rebuilds bool
+	// Secret is what positions are derived under.
+	Secret Secret
 }
 
 func (p Params) clamped() Params {
@@ -79,105 +64,123 @@ func (p Params) clamped() Params {
 }
 
 // Set is a set of keys that can be added to and asked. All its methods may be
-// called from many goroutines at once; none of them blocks a reader.
+// called from many goroutines at once, unless they say otherwise; none of them
+// blocks a reader.
 type Set struct {
 	params Params
-	seeds  [2]maphash.Seed
+	k0, k1 uint64 // the secret, as SipHash takes it
 
 	state atomic.Pointer[state] // never nil
-	keys  atomic.Uint64
 
-	growing sync.Mutex // held while state is replaced
+	changing sync.Mutex  // held while state is replaced
+	saving   sync.Mutex  // held while a snapshot is written to a directory
+	damaged  atomic.Bool // bits were wrong, or set for want of better: a rebuild mends it
+
+	counts counts
 }
 
 // state is what a reader sees: it is replaced as a whole and never changed,
 // except for the bits inside the generations.
 type state struct {
 	complete bool
-	gens     []*generation // newest first, at least one
+	gens     []*generation // newest first, the base last; at least one
+	next     *generation   // the base that is being rebuilt, or nil; never asked
 }
 
 // New returns an empty Set that is not complete yet. Fill it with Add and then
 // call Complete.
 func New(p Params) *Set {
-	s := &Set{params: p.clamped(), seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}}
-	s.state.Store(&state{gens: []*generation{s.generation(0)}})
-	return s
+	p = p.clamped()
+	m, k := size(p.Capacity, p.budget(0))
+	if p.MaxBytes > 0 {
+		m = max(min(m, p.MaxBytes/(lineBits/8)*lineBits), lineBits)
+	}
+	return newSet(p, []*generation{newGeneration(m, k)})
 }
 
-// generation returns an empty generation number i, counted from 0. Each has
-// half the error rate of the one before and the first has half of the wanted
-// rate, so that all of them together stay below it.
-func (s *Set) generation(i int) *generation {
-	capacity := uint64(MaxCapacity)
-	if i < 32 && s.params.Capacity<<i < MaxCapacity {
-		capacity = s.params.Capacity << i
-	}
-	return newGeneration(capacity, math.Ldexp(s.params.ErrorRate, -(i+1)))
+// newSet returns an incomplete Set of these generations. The parameters are
+// clamped.
+func newSet(p Params, gens []*generation) *Set {
+	s := &Set{params: p}
+	s.k0, s.k1 = p.Secret.words()
+	s.state.Store(&state{gens: gens})
+	return s
 }
 
 // Complete says that every key of the set has been added. Before that, Test
 // answers Maybe to everything.
 func (s *Set) Complete() {
-	s.growing.Lock()
-	defer s.growing.Unlock()
-	s.state.Store(&state{complete: true, gens: s.state.Load().gens})
+	s.change(func(st *state) bool { st.complete = true; return true })
+}
+
+// change replaces the state by a copy that f changed, if f says so. One change
+// runs at a time.
+func (s *Set) change(f func(*state) bool) {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	st := *s.state.Load()
+	if f(&st) {
+		s.state.Store(&st)
+	}
 }
 
 // Ready reports whether the set is complete.
 func (s *Set) Ready() bool { return s.state.Load().complete }
 
+// SecretID returns the id of the secret that positions are derived under; 0 is
+// that of no fleet.
+func (s *Set) SecretID() uint32 { return s.params.Secret.ID }
+
+// Hash returns the hash of key under the secret of the set, for TestHash and
+// AddHash of every filter under the same secret.
+func (s *Set) Hash(key [32]byte) Hash { return hash(s.k0, s.k1, &key) }
+
 // Test reports whether key is surely absent. It takes no lock and allocates
 // nothing.
-func (s *Set) Test(key [32]byte) Verdict {
-	st := s.state.Load()
-	if !st.complete {
+func (s *Set) Test(key [32]byte) Verdict { return s.TestHash(hash(s.k0, s.k1, &key)) }
+
+// TestHash is Test for the key with hash h.
+func (s *Set) TestHash(h Hash) Verdict {
+	h.B |= 1 // it may come from elsewhere
+	st, count := s.state.Load(), s.counts.of(h)
+	switch {
+	case !st.complete:
+		count.notReady.Add(1)
+		return Maybe
+	case st.has(h):
+		count.maybe.Add(1)
 		return Maybe
 	}
-	return st.test(s.hash(&key))
+	count.absent.Add(1)
+	return Absent
 }
 
 // Add puts key into the set. When it returns, Test answers Maybe for key, in
 // every goroutine and for ever. Call it before the key's record can be seen.
-func (s *Set) Add(key [32]byte) {
-	a, b := s.hash(&key)
+func (s *Set) Add(key [32]byte) { s.AddHash(hash(s.k0, s.k1, &key)) }
+
+// AddHash is Add for the key with hash h.
+func (s *Set) AddHash(h Hash) {
+	h.B |= 1
 	st := s.state.Load()
-	if st.test(a, b) == Maybe {
-		return // and will be so for ever: bits are never cleared, generations never dropped
+	if st.next != nil {
+		st.next.set(h) // known or not: what is taken for known here may not be there
+	}
+	if st.has(h) {
+		return // and will be so for ever: bits are never cleared
 	}
 	newest := st.gens[0]
-	newest.set(a, b)
-	s.keys.Add(1)
+	newest.set(h)
 	if newest.full() {
 		s.grow(newest)
 	}
 }
 
-// grow puts a generation in front of full, unless another goroutine has done so.
-func (s *Set) grow(full *generation) {
-	s.growing.Lock()
-	defer s.growing.Unlock()
-	st := s.state.Load()
-	if st.gens[0] != full {
-		return
-	}
-	gens := make([]*generation, 0, len(st.gens)+1)
-	gens = append(gens, s.generation(len(st.gens)))
-	gens = append(gens, st.gens...)
-	s.state.Store(&state{complete: st.complete, gens: gens})
-}
-
-func (st *state) test(a, b uint64) Verdict {
+func (st *state) has(h Hash) bool {
 	for _, g := range st.gens {
-		if g.test(a, b) {
-			return Maybe
+		if g.has(h) {
+			return true
 		}
 	}
-	return Absent
-}
-
-// hash returns the two words from which the positions of key are derived. The
-// second is odd, so that no step of the double hashing is zero.
-func (s *Set) hash(key *[32]byte) (a, b uint64) {
-	return maphash.Bytes(s.seeds[0], key[:]), maphash.Bytes(s.seeds[1], key[:]) | 1
+	return false
 }

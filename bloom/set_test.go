@@ -11,29 +11,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// key returns the n-th of a sequence of well-spread keys.
-func key(n uint64) (k [32]byte) {
-	rng := rand.New(rand.NewPCG(n, 0x9e3779b97f4a7c15))
-	for i := 0; i < len(k); i += 8 {
-		binary.LittleEndian.PutUint64(k[i:], rng.Uint64())
-	}
-	return k
-}
-
-func filled(p Params, n uint64) *Set {
-	s := New(p)
-	for i := range n {
-		s.Add(key(i))
-	}
-	s.Complete()
-	return s
-}
-
 func TestIncompleteSetAnswersMaybe(t *testing.T) {
 	s := New(Params{})
 	s.Add(key(1))
 	if got := s.Test(key(2)); got != Maybe || s.Ready() || s.EstimatedErrorRate() != 1 {
 		t.Errorf("before Complete: verdict %d, ready %v, error rate %v", got, s.Ready(), s.EstimatedErrorRate())
+	}
+	if got := s.TestBatch(nil, [][32]byte{key(2), key(3)}); len(got) != 2 || got[0] != Maybe || got[1] != Maybe {
+		t.Errorf("before Complete: verdicts %d", got)
 	}
 	s.Complete()
 	if got := s.Test(key(2)); got != Absent || !s.Ready() {
@@ -49,9 +34,9 @@ func TestIncompleteSetAnswersMaybe(t *testing.T) {
 }
 
 func TestNoFalseNegativeThroughGrowth(t *testing.T) {
-	n := uint64(1_000_000)
+	n := uint64(500_000)
 	if testing.Short() {
-		n = 100_000
+		n = 50_000
 	}
 	s := New(Params{Capacity: MinCapacity})
 	s.Complete()
@@ -71,47 +56,35 @@ func TestNoFalseNegativeThroughGrowth(t *testing.T) {
 	}
 }
 
-// TestErrorRateHoldsThroughGrowth measures the error rate at every doubling.
-func TestErrorRateHoldsThroughGrowth(t *testing.T) {
-	const probes = 100_000
-	for _, want := range []float64{0.05, 0.01, 0.001} {
-		s := New(Params{Capacity: MinCapacity, ErrorRate: want})
-		s.Complete()
-		next := uint64(500)
-		for n := range uint64(50_000) {
-			s.Add(key(n))
-			if n != next {
-				continue
+// TestBatchAgreesWithTest compares verdicts over several generations, for batches
+// of every length up to two lanes and more.
+func TestBatchAgreesWithTest(t *testing.T) {
+	s := filled(Params{Capacity: MinCapacity, ErrorRate: 0.1}, 5000)
+	rng := rand.New(rand.NewPCG(5, 6))
+	for n := range 3*lane + 2 {
+		keys := make([][32]byte, n)
+		for i := range keys {
+			keys[i] = key(rng.Uint64N(10_000)) // half of them are there
+		}
+		before := s.Stats()
+		got := s.TestBatch([]Verdict{Absent}, keys)
+		after := s.Stats()
+		if len(got) != n+1 || got[0] != Absent {
+			t.Fatalf("%d verdicts for %d keys after one that was there", len(got), n)
+		}
+		maybe := uint64(0)
+		for i, k := range keys {
+			want := s.Test(k)
+			if got[i+1] != want {
+				t.Fatalf("key %d of %d: %d in a batch, %d alone", i, n, got[i+1], want)
 			}
-			next *= 2
-			wrong := 0
-			for i := range uint64(probes) {
-				if s.Test(key(1<<40+i)) == Maybe {
-					wrong++
-				}
-			}
-			// Five standard deviations above the wanted rate.
-			limit := probes*want + 5*math.Sqrt(probes*want)
-			if float64(wrong) > limit {
-				t.Errorf("rate %v, %d keys: %d of %d wrong, limit %.0f", want, n, wrong, probes, limit)
-			}
-			if e := s.EstimatedErrorRate(); e > want {
-				t.Errorf("rate %v, %d keys: estimated %v", want, n, e)
+			if want == Maybe {
+				maybe++
 			}
 		}
-	}
-}
-
-func TestChosenKeysDoNotSaturate(t *testing.T) {
-	s := New(Params{Capacity: MinCapacity})
-	s.Complete()
-	for i := range uint64(10 * MinCapacity) { // counters, not digests
-		var k [32]byte
-		binary.BigEndian.PutUint64(k[24:], i)
-		s.Add(k)
-	}
-	if s.Fill() > 0.51 || s.EstimatedErrorRate() > DefaultErrorRate {
-		t.Errorf("fill %v, estimated error rate %v", s.Fill(), s.EstimatedErrorRate())
+		if m, a := after.Maybe-before.Maybe, after.Absent-before.Absent; m != maybe || a != uint64(n)-maybe {
+			t.Errorf("%d keys, %d perhaps: counted %d and %d", n, maybe, m, a)
+		}
 	}
 }
 
@@ -130,48 +103,19 @@ func TestAddOfAKnownKeyChangesNothing(t *testing.T) {
 }
 
 func TestParamsAreClamped(t *testing.T) {
+	params := func(capacity uint64, rate float64) Params { return Params{Capacity: capacity, ErrorRate: rate} }
 	for _, tc := range []struct{ in, want Params }{
-		{Params{}, Params{DefaultCapacity, DefaultErrorRate}},
-		{Params{1, 1}, Params{MinCapacity, MaxErrorRate}},
-		{Params{MinCapacity, MaxErrorRate}, Params{MinCapacity, MaxErrorRate}},
-		{Params{math.MaxUint64, 1e-300}, Params{MaxCapacity, MinErrorRate}},
-		{Params{5000, -1}, Params{5000, MinErrorRate}},
-		{Params{5000, math.NaN()}, Params{5000, DefaultErrorRate}},
-		{Params{5000, math.Inf(1)}, Params{5000, MaxErrorRate}},
+		{Params{}, params(DefaultCapacity, DefaultErrorRate)},
+		{params(1, 1), params(MinCapacity, MaxErrorRate)},
+		{params(MinCapacity, MaxErrorRate), params(MinCapacity, MaxErrorRate)},
+		{params(math.MaxUint64, 1e-300), params(MaxCapacity, MinErrorRate)},
+		{params(5000, -1), params(5000, MinErrorRate)},
+		{params(5000, math.NaN()), params(5000, DefaultErrorRate)},
+		{params(5000, math.Inf(1)), params(5000, MaxErrorRate)},
 	} {
 		if got := tc.in.clamped(); got != tc.want {
-			t.Errorf("%+v became %+v, want %+v", tc.in, got, tc.want)
+			t.Errorf("%d keys at %g became %d at %g", tc.in.Capacity, tc.in.ErrorRate, got.Capacity, got.ErrorRate)
 		}
-	}
-}
-
-// TestGenerationIsFullBeyondItsCapacity: a set that was made for n keys takes n
-// keys in one generation.
-func TestGenerationIsFullBeyondItsCapacity(t *testing.T) {
-	for _, rate := range []float64{MaxErrorRate, 0.01, DefaultErrorRate, MinErrorRate} {
-		const n = 100_000
-		s := filled(Params{Capacity: n, ErrorRate: rate}, n)
-		if s.Generations() != 1 || s.Fill() < 0.4 {
-			t.Errorf("rate %v: %d generations, fill %v", rate, s.Generations(), s.Fill())
-		}
-		for i := range uint64(n) {
-			s.Add(key(n + i))
-		}
-		if s.Generations() != 2 {
-			t.Errorf("rate %v, twice the capacity: %d generations, want 2", rate, s.Generations())
-		}
-	}
-}
-
-func TestGenerationsStayWithinBounds(t *testing.T) {
-	s := &Set{params: Params{Capacity: MinCapacity, ErrorRate: MaxErrorRate}}
-	before := 0
-	for i := range 5 {
-		g := s.generation(i)
-		if len(g.words) <= before {
-			t.Errorf("generation %d has %d words, the one before %d", i, len(g.words), before)
-		}
-		before = len(g.words)
 	}
 }
 
@@ -239,14 +183,19 @@ func TestReadersBesideWriters(t *testing.T) {
 	reading.Wait()
 }
 
-func TestTestDoesNotAllocate(t *testing.T) {
+func TestTestsDoNotAllocate(t *testing.T) {
 	s := filled(Params{Capacity: MinCapacity}, 5000)
 	n := uint64(0)
-	var k [32]byte
+	keys := make([][32]byte, 2*lane+1)
+	verdicts := make([]Verdict, 0, len(keys))
 	if got := testing.AllocsPerRun(1000, func() {
-		n++
-		binary.LittleEndian.PutUint64(k[:], n)
-		s.Test(k)
+		for i := range keys {
+			n++
+			binary.LittleEndian.PutUint64(keys[i][:], n)
+		}
+		s.Test(keys[0])
+		s.TestHash(s.Hash(keys[1]))
+		verdicts = s.TestBatch(verdicts[:0], keys)
 	}); got != 0 {
 		t.Errorf("%v allocations a call", got)
 	}
