@@ -27,6 +27,8 @@ type Aggregator struct {
 	APIKeysFile string `name:"api-keys-file" env:"API_KEYS_FILE" help:"File of API keys, kept by verae keys; empty: keys.json in the data directory."`
 	VaultDir    string `env:"VAULT_DIR" help:"Directory of the tenants' keys; empty: vault in the data directory. Whoever has it and the records can read private metadata; whoever loses it never can again."`
 
+	GuardFile string `env:"GUARD_FILE" help:"The ledger's fork guard, which has the newest checkpoint that was signed; empty: ledger/ledger.checkpoint in the data directory. On another disk it finds out a data directory that was put back as a whole. One file for each aggregator."`
+
 	Chain     string `env:"CHAIN" enum:"ledger" default:"ledger" help:"Which chain seals: the embedded ledger."`
 	LogOrigin string `env:"LOG_ORIGIN" default:"verae.local/ledger" help:"Name of the embedded ledger's log, part of every certificate; fixed when the ledger is made."`
 	Enrol     string `env:"ENROL" enum:"auto,open,closed" default:"auto" help:"open enrols every archive that says hello, closed none that is not listed; auto is open on the embedded loopback server, else closed."`
@@ -125,29 +127,34 @@ func InitAggregator(c Aggregator, log *slog.Logger) error {
 	}
 	return create(c.DataDir, func(dir string) error {
 		c.DataDir = dir
-		if err := ledger.Init(c.ledgerConfig(log)); err != nil {
-			return err
-		}
 		if err := jobs.Init(c.path(dirJobs), log); err != nil {
 			return err
 		}
 		if err := initRoster(c.path(fileRoster)); err != nil {
 			return err
 		}
-		there, err := exists(c.vaultDir())
-		if err != nil || there {
+		if err := c.initVault(); err != nil {
 			return err
 		}
-		v, err := vault.Open(vault.Config{Dir: c.vaultDir(), Create: true})
-		if err != nil {
-			return err
-		}
-		return v.Close()
+		return ledger.Init(c.ledgerConfig(log)) // last: its guard may be outside, and outlive what fails here
 	})
 }
 
+// initVault makes a vault unless there is one.
+func (c *Aggregator) initVault() error {
+	there, err := exists(c.vaultDir())
+	if err != nil || there {
+		return err
+	}
+	v, err := vault.Open(vault.Config{Dir: c.vaultDir(), Create: true})
+	if err != nil {
+		return err
+	}
+	return v.Close()
+}
+
 func (c *Aggregator) ledgerConfig(log *slog.Logger) ledger.Config {
-	return ledger.Config{Dir: c.path(dirLedger), Origin: c.LogOrigin, Log: log, OnFatal: exitOnFatal(log)}
+	return ledger.Config{Dir: c.path(dirLedger), Guard: c.GuardFile, Origin: c.LogOrigin, Log: log, OnFatal: exitOnFatal(log)}
 }
 
 // limits are the bounds of request bodies.

@@ -22,16 +22,22 @@ import (
 // aggregated is an aggregator that a test runs in this process, for its
 // commands.
 type aggregated struct {
-	t    *testing.T
-	dir  string
-	key  string
-	stop func()
-	http string
+	t     *testing.T
+	dir   string
+	guard string // GUARD_FILE
+	key   string
+	stop  func()
+	http  string
 }
 
 func newAggregated(t *testing.T) *aggregated {
 	t.Helper()
-	a := &aggregated{t: t, dir: filepath.Join(t.TempDir(), "agg")}
+	return newGuarded(t, "")
+}
+
+func newGuarded(t *testing.T, guard string) *aggregated {
+	t.Helper()
+	a := &aggregated{t: t, dir: filepath.Join(t.TempDir(), "agg"), guard: guard}
 	a.command(0, "init")
 	text, _, err := edge.CreateKey(filepath.Join(a.dir, fileKeys), edge.KeySpec{TenantID: "acme", Scopes: edge.Scopes()})
 	if err != nil {
@@ -50,7 +56,7 @@ func (a *aggregated) command(code int, args ...string) string {
 func (a *aggregated) commandOn(code int, dir string, args ...string) string {
 	a.t.Helper()
 	var out bytes.Buffer
-	got := AggregatorProgram.Main(append([]string{args[0], "--data-dir", dir}, args[1:]...), &out, &out)
+	got := AggregatorProgram.Main(append([]string{args[0], "--data-dir", dir, "--guard-file", a.guard}, args[1:]...), &out, &out)
 	if got != code {
 		a.t.Fatalf("%q ended with code %d, not %d: %s", args, got, code, out.String())
 	}
@@ -63,7 +69,7 @@ func (a *aggregated) run() {
 	ready := filepath.Join(a.t.TempDir(), "ready")
 	cfg := Aggregator{}
 	if _, err := Parse("aggregator", "", &cfg, []string{
-		"--data-dir", a.dir, "--http-addr", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--ready-file", ready,
+		"--data-dir", a.dir, "--guard-file", a.guard, "--http-addr", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--ready-file", ready,
 	}, nil, io.Discard); err != nil {
 		a.t.Fatal(err)
 	}
@@ -308,4 +314,41 @@ func TestOrdersNeedTheWordOfTheDirectory(t *testing.T) {
 	if _, err := os.Lstat(path); !os.IsNotExist(err) {
 		t.Errorf("a stopped program leaves %s: %v", fileAdmin, err)
 	}
+}
+
+// With the guard on another disk an older copy of the whole data directory does
+// not start, nobody has to name the newest checkpoint to a restore, and init does
+// not take another log's guard.
+func TestGuardOnAnotherDiskFindsAnOlderDirectory(t *testing.T) {
+	disk, to := t.TempDir(), t.TempDir()
+	a := newGuarded(t, filepath.Join(disk, "guards", "ledger.checkpoint"))
+	a.run()
+	a.seal("one")
+	a.stop()
+	if _, err := os.Lstat(filepath.Join(a.dir, "ledger/ledger.checkpoint")); !os.IsNotExist(err) {
+		t.Errorf("there is a guard in the data directory too: %v", err)
+	}
+	backup, older := filepath.Join(to, "b"), filepath.Join(to, "older")
+	a.command(0, "backup", "--to", backup, "--vault-to", filepath.Join(to, "v"))
+	if err := os.Rename(a.dir, older); err != nil {
+		t.Fatal(err)
+	}
+	a.commandOn(78, filepath.Join(to, "other"), "init")
+	a.command(0, "restore", "--from", backup, "--vault-from", filepath.Join(to, "v"), "--newest")
+	a.run()
+	two := a.seal("two")
+	a.stop()
+	newest := filepath.Join(to, "newest")
+	a.command(0, "backup", "--to", newest, "--vault-to", filepath.Join(to, "v2"))
+
+	if out := a.commandOn(65, older, "serve", "--http-addr", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0"); !strings.Contains(out, "rolled back") {
+		t.Errorf("an older directory: %s", out)
+	}
+	restored := filepath.Join(to, "restored")
+	a.commandOn(65, restored, "restore", "--from", backup, "--vault-from", filepath.Join(to, "v"))
+	a.commandOn(0, restored, "restore", "--from", newest, "--vault-from", filepath.Join(to, "v2"))
+	a.dir = restored
+	a.command(0, "check")
+	a.run()
+	a.sameSeal("two", two)
 }
