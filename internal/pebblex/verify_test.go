@@ -227,3 +227,25 @@ func TestVerifyEndsWithItsContextAndItsHook(t *testing.T) {
 		t.Errorf("%v, %v", flaws, err)
 	}
 }
+
+// unclosable is a disk whose files can be read and not be closed.
+type unclosable struct{ vfs.FS }
+
+type unclosableFile struct{ vfs.File }
+
+var errClose = errors.New("close failed")
+
+func (u unclosable) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	f, err := u.FS.Open(name, opts...)
+	return unclosableFile{f}, err
+}
+
+func (f unclosableFile) Close() error { return errors.Join(f.File.Close(), errClose) }
+
+// A log that can not be closed is told as an error, not passed over.
+func TestVerifyOfLogsTellsOfAFailedClose(t *testing.T) {
+	v := Verify{FS: unclosable{verified(t)}, Dir: "s"}
+	if _, _, err := v.Logs(t.Context()); !errors.Is(err, errClose) {
+		t.Errorf("it says %v", err)
+	}
+}

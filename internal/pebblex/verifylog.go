@@ -91,7 +91,7 @@ func (v Verify) logFiles(names []string) (files []logFile) {
 	return append(files, wals...)
 }
 
-func (v Verify) logFile(ctx context.Context, l logFile) (*Flaw, int64, error) {
+func (v Verify) logFile(ctx context.Context, l logFile) (flaw *Flaw, size int64, err error) {
 	path := v.FS.PathJoin(v.Dir, l.name)
 	f, err := v.FS.Open(path, vfs.SequentialReadsOption)
 	if errors.Is(err, os.ErrNotExist) && v.db != nil {
@@ -125,7 +125,7 @@ func (v Verify) logFile(ctx context.Context, l logFile) (*Flaw, int64, error) {
 		return &Flaw{Path: path, What: fmt.Sprintf(
 			"it can be read up to byte %d of %d; behind that a crash, or damage, left no whole record", at, info.Size())}, info.Size(), nil
 	}
-	flaw := flawOf(path, fmt.Errorf("record at byte %d: %w", at, err))
+	flaw = flawOf(path, fmt.Errorf("record at byte %d: %w", at, err))
 	flaw.Damage = l.manifest || l.newest
 	return flaw, info.Size(), nil
 }
