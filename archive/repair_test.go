@@ -427,7 +427,7 @@ func TestRepairDoesNotGiveUpTheUnheard(t *testing.T) {
 }
 
 // TestRepairKeepsWhatIsBeside: what others keep in the directory is carried over,
-// a time of grace among it; what can not be read is told.
+// a time of grace among it, but for where a scrub was and what was half written.
 func TestRepairKeepsWhatIsBeside(t *testing.T) {
 	w := newWard(t)
 	fs := vfs.NewMem()
@@ -435,6 +435,7 @@ func TestRepairKeepsWhatIsBeside(t *testing.T) {
 		onFiles("MANIFEST", nil)(files)
 		files["data/witness/x.seen"], files["data/grace"] = []byte("seen"), w.older["data/key.pem"]
 		files["data/scrub.json"] = []byte("{}")
+		files["data/highwater.tmp"], files["data/witness/y.seen.tmp"] = []byte("half"), []byte("half")
 	})
 	want := sums(t, fs, c.Dir)
 	if report, err := Repair(t.Context(), c); err != nil || report.Whole {
@@ -446,8 +447,10 @@ func TestRepairKeepsWhatIsBeside(t *testing.T) {
 			t.Errorf("%s is not what it was", path)
 		}
 	}
-	if _, there := got["/scrub.json"]; there {
-		t.Error("the cursor of a scrub is taken over")
+	for _, path := range []string{"/scrub.json", "/highwater.tmp", "/witness/y.seen.tmp"} {
+		if _, there := got[path]; there {
+			t.Errorf("%s is taken over", path)
+		}
 	}
 }
 

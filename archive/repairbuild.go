@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/internal/pebblex"
@@ -66,7 +67,7 @@ func (r *repairer) copyBeside(c Config) error {
 		return fmt.Errorf("archive: repair: %w", err)
 	}
 	for _, name := range names {
-		if !made[name] {
+		if !made[name] && !halfWritten(name) {
 			if err := r.copyTree(c.FS.PathJoin(r.Dir, name), c.FS.PathJoin(c.Dir, name)); err != nil {
 				return err
 			}
@@ -74,6 +75,10 @@ func (r *repairer) copyBeside(c Config) error {
 	}
 	return nil
 }
+
+// halfWritten reports whether a name is that of a file whose writing a crash cut
+// short: see pebblex.WriteFile. It stays in the evidence.
+func halfWritten(name string) bool { return strings.HasSuffix(name, ".tmp") }
 
 // maxBeside bounds a file that is copied, in bytes.
 const maxBeside = 64 << 20
@@ -102,6 +107,9 @@ func (r *repairer) copyTree(from, to string) error {
 		return err
 	}
 	for _, name := range names {
+		if halfWritten(name) {
+			continue
+		}
 		if err := r.copyTree(r.FS.PathJoin(from, name), r.FS.PathJoin(to, name)); err != nil {
 			return err
 		}
