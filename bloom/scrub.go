@@ -1,0 +1,27 @@
+package bloom
+
+// Scrub looks for keys that are in the store, and adds those again that the set
+// denies. It returns how many there were: more than none means that memory rots,
+// or that a key was stored and not added. Then the set is damaged, which
+// NeedsRebuild says too: other keys may be denied. A set that is not complete
+// denies nothing and is left alone.
+//
+// An owner walks through the keys of his store with it, slowly and for ever.
+func (s *Set) Scrub(keys ...[32]byte) (denied int) {
+	st := s.state.Load()
+	if !st.complete {
+		return 0
+	}
+	for i := range keys {
+		h := hash(s.k0, s.k1, &keys[i])
+		if st.has(h) || s.state.Load().has(h) { // asked twice: it may be newer than st
+			continue
+		}
+		s.AddHash(h)
+		s.damaged.Store(true)
+		denied++
+	}
+	s.counts.scrubbed.Add(uint64(len(keys)))
+	s.counts.repaired.Add(uint64(denied))
+	return denied
+}
