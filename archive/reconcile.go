@@ -32,6 +32,9 @@ type ReconcilerConfig struct {
 	// Every is how long after the end of one reconciliation the next begins by
 	// itself; 0 means never. Those that were asked for, or cut short, run anyway.
 	Every time.Duration
+	// PerSecond is how many records a reconciliation that nobody asked for goes
+	// through in a second; 0 means as many as it can.
+	PerSecond int
 	// Log gets what is copied and what can not be; nil discards.
 	Log *slog.Logger
 }
@@ -160,10 +163,27 @@ func (r *Reconciler) Reconcile(ctx context.Context) error {
 			r.keep(err)
 			return err
 		case err == nil && more:
+			r.spread(ctx)
 			continue
 		}
 		r.end(err)
 		return err
+	}
+}
+
+// spread waits for as long as the records of a step may take, unless somebody has
+// asked for the reconciliation.
+func (r *Reconciler) spread(ctx context.Context) {
+	if r.cfg.PerSecond <= 0 {
+		return
+	}
+	for left := reconcileBatch * time.Second / time.Duration(r.cfg.PerSecond); left > 0; left -= askPause {
+		r.mu.Lock()
+		asked := r.state.All
+		r.mu.Unlock()
+		if asked || !r.pause(ctx, min(left, askPause)) {
+			return
+		}
 	}
 }
 

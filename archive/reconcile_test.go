@@ -581,6 +581,43 @@ func TestWhenReconciliationsBegin(t *testing.T) {
 	}
 }
 
+// A reconciliation that nobody asked for takes its time; one that somebody asks
+// for, were it meanwhile, does not.
+func TestReconciliationKeepsToItsRate(t *testing.T) {
+	a, b := newShelf(t, "archive-a"), newShelf(t, "archive-b")
+	const steps = 3
+	for i := range steps * reconcileBatch {
+		mustPut(t, a.Node, metadata(alice, digest(fmt.Sprint("subject ", i)), `{}`))
+	}
+	f := newFleet(t, a, b)
+	for name, tc := range map[string]struct {
+		rate  int
+		asked time.Duration // after so long a wait; 0: never
+		want  time.Duration
+	}{
+		"no limit":                {0, 0, 0},
+		"slow":                    {100, 0, (steps - 1) * reconcileBatch * time.Second / 100},
+		"fast":                    {reconcileBatch * 10, 0, (steps - 1) * time.Second / 10},
+		"asked for in the middle": {100, time.Second, time.Second},
+	} {
+		r := f.reconciler(a, 1)
+		r.cfg.PerSecond = tc.rate
+		waited := time.Duration(0)
+		r.pause = func(_ context.Context, d time.Duration) bool {
+			if waited += d; tc.asked > 0 && waited >= tc.asked {
+				r.Start()
+			}
+			return true
+		}
+		if err := r.Reconcile(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if p := r.Progress(); waited != tc.want || p.Seq != steps*reconcileBatch || p.DoneAt == "" {
+			t.Errorf("%s: waited %v, want %v; %+v", name, waited, tc.want, p)
+		}
+	}
+}
+
 // Run serves requests until its context ends.
 func TestRunReconcilesWhenAsked(t *testing.T) {
 	a, b := newShelf(t, "archive-a"), newShelf(t, "archive-b")

@@ -29,6 +29,7 @@ type Archived struct {
 	LeaseMS        int           `name:"lease-ms" env:"LEASE_MS" default:"2000" help:"Milliseconds that an archive which was restored from a backup takes no records after its first start."`
 	WitnessLedgers string        `env:"WITNESS_LEDGERS" help:"Verifier keys (name+hash+base64), separated by commas, of the ledgers whose checkpoints this archive cosigns. Empty: whoever shows one first under a name, for ever."`
 	ReconcileEvery time.Duration `env:"RECONCILE_EVERY" default:"24h" help:"How long after one reconciliation the archive begins the next: it looks for records with too few live copies and has them copied. 0 turns that off."`
+	ReconcileRate  int           `name:"reconcile-records-per-s" env:"RECONCILE_RECORDS_PER_S" default:"1000" help:"Records a second that such a reconciliation goes through. One that somebody asked for goes as fast as it can. 0: so do all."`
 	ScrubRate      int64         `name:"scrub-bytes-per-s" env:"SCRUB_BYTES_PER_S" default:"4194304" help:"Bytes a second at which the archive reads all that it keeps, over and over, to find damage before somebody asks for it. 0 turns that off: then archived check has to be run."`
 	MaxFile        int64         `name:"max-file-bytes" env:"MAX_FILE_BYTES" default:"17179869184" help:"Largest file, in bytes."`
 }
@@ -49,6 +50,9 @@ func (c *Archived) Check() error {
 	}
 	if c.ReconcileEvery < 0 {
 		return fault.New(fault.Invalid, "OUT_OF_RANGE", "RECONCILE_EVERY: %s is below 0, which turns it off", c.ReconcileEvery).InField("RECONCILE_EVERY")
+	}
+	if c.ReconcileRate < 0 {
+		return fault.New(fault.Invalid, "OUT_OF_RANGE", "RECONCILE_RECORDS_PER_S: %d is below 0, which means no limit", c.ReconcileRate).InField("RECONCILE_RECORDS_PER_S")
 	}
 	for name, v := range map[string]int64{"PUT_COPIES": int64(c.PutCopies), "UPLOAD_IDLE_S": int64(c.UploadIdle), "LEASE_MS": int64(c.LeaseMS), "MAX_FILE_BYTES": c.MaxFile} {
 		if err := positive(name, v); err != nil {

@@ -144,6 +144,7 @@ func TestValuesOutOfRangeAreNamed(t *testing.T) {
 		"error rate high": {"BLOOM_ERROR_RATE", archived(func(c *Archived) { c.BloomErrorRate = 0.5 }), archived(func(c *Archived) { c.BloomErrorRate = 0.51 })},
 		"disk reserve":    {"DISK_RESERVE", archived(func(c *Archived) { c.DiskReserve = 1 << 62 }), archived(func(c *Archived) { c.DiskReserve = 1<<62 + 1 })},
 		"its reserve":     {"DISK_RESERVE", aggregator(func(c *Aggregator) { c.DiskReserve = 0 }), aggregator(func(c *Aggregator) { c.DiskReserve = 1<<62 + 1 })},
+		"reconcile rate":  {"RECONCILE_RECORDS_PER_S", archived(func(c *Archived) { c.ReconcileRate = 0 }), archived(func(c *Archived) { c.ReconcileRate = -1 })},
 		"upload idle":     {"UPLOAD_IDLE_S", archived(func(c *Archived) { c.UploadIdle = 1 }), archived(func(c *Archived) { c.UploadIdle = 0 })},
 		"wait":            {"WAIT_ARCHIVE_MS", aggregator(func(c *Aggregator) { c.WaitArchive = 1 }), aggregator(func(c *Aggregator) { c.WaitArchive = 0 })},
 		"copies":          {"PUT_MIN_COPIES", aggregator(func(c *Aggregator) { c.PutMinCopies = 2 }), aggregator(func(c *Aggregator) { c.PutMinCopies = 3 })},

@@ -35,7 +35,7 @@ func (c *Archived) startCopies(conn *bus.Conn, node *archive.Node, files *blob.S
 		return nil, err
 	}
 	reconciler := archive.NewReconciler(archive.ReconcilerConfig{
-		Node: node, Puller: puller, Fleet: peers, Copies: c.PutCopies, Every: c.ReconcileEvery, Log: log,
+		Node: node, Puller: puller, Fleet: peers, Copies: c.PutCopies, Every: c.ReconcileEvery, PerSecond: c.ReconcileRate, Log: log,
 	})
 	service, err := bus.ServeSync(conn, bus.SyncConfig{Node: node, Blobs: files, Peers: peers, Puller: puller, Reconciler: reconciler, Log: log})
 	if err != nil {
