@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
+	"sync/atomic"
 
 	"github.com/verae/archive/blob"
 	"github.com/verae/archive/internal/fault"
@@ -71,8 +73,13 @@ type checker struct {
 	n    *Node
 	o    CheckOptions
 	pos  *position
-	side int // how many goroutines look at records
+	side int // how many goroutines read and look; the others of these fields are not theirs
 	rows int // how many rows are looked at together
+	// finding guards what found writes to.
+	finding sync.Mutex
+	// scans are those of the index that are still to be run, all of one kind; nil
+	// if they are not known.
+	scans []*rowScan
 	// inside says that the node can not be closed.
 	inside bool
 	// referred are the SHA-256 of files that records name; nil if nobody wants to
@@ -166,10 +173,28 @@ func (c *checker) guarded(f func() error) error {
 	return f()
 }
 
+// sideBySide calls f for all numbers below n, on as many goroutines as the check
+// may have, and returns all errors.
+func (c *checker) sideBySide(n int, f func(i int) error) error {
+	errs := make([]error, n)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(n, c.side) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				errs[i] = f(i)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
 // pace waits until so many bytes may be read. Meanwhile the store can be closed,
-// so that nothing of it may be held.
+// so that nothing of it may be held; but not if the check has all processors:
+// then others may be reading.
 func (c *checker) pace(ctx context.Context, bytes int) error {
-	if !c.inside {
+	if !c.inside || c.side > 1 {
 		return c.o.Read(ctx, bytes)
 	}
 	c.inside = false
@@ -187,6 +212,8 @@ func (c *checker) pace(ctx context.Context, bytes int) error {
 // found notes a finding. Damage to anything but the bytes of a file makes the
 // archive read-only.
 func (c *checker) found(f Finding) {
+	c.finding.Lock()
+	defer c.finding.Unlock()
 	c.pos.Report.Add(repairable(f))
 	if f.Damage && f.Kind != FindingFile {
 		c.n.health.quarantine(f.What)

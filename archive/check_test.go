@@ -315,11 +315,12 @@ func TestCheckInStepsOfAnySize(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	for _, rows := range []int{1, 2, 3, 7, 64, 199, 200, 201} {
+	for i := range 16 {
+		rows, side := []int{1, 2, 3, 7, 64, 199, 200, 201}[i/2], i%2*3+1
 		p, err := n.newPosition()
 		must1(t, err)
 		c := newChecker(n, CheckOptions{}, p)
-		c.rows = rows
+		c.rows, c.side = rows, side
 		c.saved = func() error {
 			data, err := wire.Encode(c.pos.stored())
 			if err != nil {
@@ -333,7 +334,7 @@ func TestCheckInStepsOfAnySize(t *testing.T) {
 		}
 		must1(t, c.run(t.Context()))
 		if r := c.pos.Report; r.Found > 0 || r.Records != 200 || r.Leaves != 200 || r.IndexRows != 400 {
-			t.Errorf("in steps of %d: %+v", rows, r)
+			t.Errorf("in steps of %d on %d: %+v", rows, side, r)
 		}
 	}
 }

@@ -79,15 +79,16 @@ func (c *checker) rowsAgain(ctx context.Context, seq uint64, value []byte) ([]kv
 	if err != nil || f.lost || f.Seq != seq {
 		return nil, wire.RecordID{}
 	}
-	rec := f.record()
-	if f.verify(&rec) != nil {
+	rec := f.portable()
+	if f.verifyPortable(&rec) != nil {
 		return nil, wire.RecordID{}
 	}
+	id := wire.RecordID(f.RecordID)
 	rows, err := c.n.rowsOf(ctx, f, &rec)
 	if err != nil {
-		return nil, rec.ID
+		return nil, id
 	}
-	return rows, rec.ID
+	return rows, id
 }
 
 // differs says what is wrong with a row that the log gives, or "".

@@ -2,15 +2,8 @@ package archive
 
 import (
 	"context"
-	"encoding/binary"
-	"errors"
-	"fmt"
 	"math"
 	"slices"
-
-	"github.com/cockroachdb/pebble/v2"
-
-	"github.com/verae/archive/bloom"
 )
 
 // indexPrefixes are the kinds of keys that are derived from the log, sorted.
@@ -31,11 +24,8 @@ func (c *checker) index(ctx context.Context) error {
 		p.Phase, p.Key, p.sums = phaseFiles, nil, make(map[uint64]*rowSum)
 		return nil
 	}
-	size, end, err := c.sumRows()
+	size, end, err := c.sumRows(ctx)
 	if err != nil {
-		return err
-	}
-	if err := c.pace(ctx, size); err != nil {
 		return err
 	}
 	p.Report.Bytes += int64(size)
@@ -44,72 +34,59 @@ func (c *checker) index(ctx context.Context) error {
 	} else if end {
 		p.Key = []byte{math.MaxUint8}
 	}
-	return nil
+	return c.pace(ctx, size)
 }
 
-// sumRows adds the rows behind the position to the sums.
-func (c *checker) sumRows() (size int, end bool, err error) {
+// sumRows adds rows behind the position to the sums: some, or on all processors
+// many. end says that there are no more with the position's prefix.
+func (c *checker) sumRows(ctx context.Context) (size int, end bool, err error) {
 	p := c.pos
-	it, err := c.n.iterate(append(slices.Clone(p.Key), 0), []byte{p.Key[0] + 1})
-	if err != nil {
-		return 0, false, err
-	}
-	defer func() { err = errors.Join(err, it.Close()) }()
-	var buf []byte
-	n := 0
-	for valid := it.First(); valid; valid = it.Next() {
-		if n++; n > c.rows || size > checkBytes {
-			return size, false, nil
+	if c.side == 1 {
+		from := p.Key
+		if len(from) > 1 {
+			from = append(slices.Clone(from), 0)
 		}
-		c.sumRow(&buf, it.Key(), it.Value())
-		size += len(it.Key()) + len(it.Value())
-		p.Key = append(p.Key[:0], it.Key()...)
+		s := &rowScan{c: c, from: from, to: []byte{p.Key[0] + 1}, limited: true}
+		end, err = s.run(ctx)
+		c.take(s)
+		return s.size, end, err
 	}
-	if err := it.Error(); err != nil && n == 0 {
-		end, err := c.skipRows(err)
-		return 0, end, err
+	if c.scans == nil {
+		if c.scans, err = c.cutRows(p.Key[0]); err != nil {
+			return 0, false, err
+		}
 	}
-	return size, it.Error() == nil, nil
+	now := c.scans[:min(len(c.scans), stepParts*c.side)]
+	c.scans = c.scans[len(now):]
+	err = c.sideBySide(len(now), func(i int) error {
+		_, err := now[i].run(ctx)
+		return err
+	})
+	for _, s := range now {
+		c.take(s)
+		size += s.size
+	}
+	if end = len(c.scans) == 0; end {
+		c.scans = nil
+	}
+	return size, end, err
 }
 
-// sumRow adds one row to the sums if it is one that the log may give.
-func (c *checker) sumRow(buf *[]byte, key, value []byte) {
+// take adds what a scan has summed up to the position.
+func (c *checker) take(s *rowScan) {
 	p := c.pos
-	seq, ok := rowSeq(key, value)
-	bad := func(format string, args ...any) {
-		c.found(Finding{Kind: FindingIndex, What: fmt.Sprintf(format, args...), Damage: true, Seq: seq})
-	}
-	switch {
-	case !ok:
-		bad("index key %x is not one", key)
-		return
-	case seq > p.End:
-		// Stored since the check began, together with its record.
-		if there, err := c.has(logKey(seq)); err == nil && !there {
-			bad("index key %x is of seq %d, which is not in the log", key, seq)
+	for r, sum := range s.sums {
+		if sum != (lanes{}) {
+			p.sumOf(uint64(r)).Got.add(sum)
 		}
-		return
-	case c.n.identity.lineage.of(seq) == 0:
-		bad("index key %x is of seq %d, which is in no generation", key, seq)
-		return
-	case c.n.lost.has(seq):
-		if key[0] == prefixPut {
-			bad("put id %x is bound to seq %d, which is lost", key[1:], seq)
-		}
-		return
 	}
-	switch key[0] {
-	case prefixIndex:
-		p.Report.IndexRows++
-		if digest, _, _ := indexKeyParts(key); c.n.filter != nil && c.n.filter.Test(digest) == bloom.Absent {
-			c.found(Finding{Kind: FindingFilter, What: fmt.Sprintf("the filter denies digest %x of seq %d", digest, seq), Damage: true, Repair: repairStart, Seq: seq})
-		}
-	case prefixTenant:
-		p.Report.TenantRows++
-	case prefixPut:
-		p.Report.PutIDs++
+	p.Report.IndexRows += s.indexRows
+	p.Report.TenantRows += s.tenantRows
+	p.Report.PutIDs += s.putIDs
+	p.Unread = p.Unread || s.unread
+	if s.key != nil {
+		p.Key = s.key
 	}
-	p.sum(seq).Got.add(p.hashRow(buf, key, value))
 }
 
 // rowSeq returns the number of the record that a row of the index is of.
@@ -124,45 +101,4 @@ func rowSeq(key, value []byte) (seq uint64, ok bool) {
 		ok = ok && len(key) == 1+len(putKey{})
 	}
 	return seq, ok && seq > 0
-}
-
-func (c *checker) has(key []byte) (bool, error) {
-	_, closer, err := c.n.db.Get(key)
-	if errors.Is(err, pebble.ErrNotFound) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	return true, closer.Close()
-}
-
-// skipRows goes on behind rows that can not be read.
-func (c *checker) skipRows(cause error) (end bool, err error) {
-	p := c.pos
-	prefix := p.Key[0]
-	p.Unread = true
-	var rest [8]byte
-	copy(rest[:], p.Key[1:])
-	from := binary.BigEndian.Uint64(rest[:])
-	c.unreadable(FindingIndex, fmt.Sprintf("the index from key %x on", p.Key), cause)
-	for step := uint64(1); step != 0; step *= 2 {
-		to := from + step
-		if to < from {
-			break
-		}
-		key := binary.BigEndian.AppendUint64([]byte{prefix}, to)
-		it, err := c.n.iterate(key, []byte{prefix + 1})
-		if err != nil {
-			return false, err
-		}
-		it.First()
-		failed := it.Error()
-		_ = it.Close() // it repeats the error of the read
-		if failed == nil {
-			p.Key = key
-			return false, nil
-		}
-	}
-	return true, nil
 }

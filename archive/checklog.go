@@ -1,15 +1,11 @@
 package archive
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/wire"
 )
 
@@ -19,21 +15,27 @@ const (
 	checkRows  = 2048
 )
 
-// logEntry is a log entry that is being checked.
+// What all processors check in a step: so many parts of checkRows for each, and
+// about so many bytes. The store can not be closed meanwhile.
+const (
+	stepParts = 16
+	stepBytes = 256 << 20
+)
+
+// logEntry is what a log entry says by itself.
 type logEntry struct {
-	key, value []byte
-	seq        uint64
-	bone       bone      // what it says of itself; zero if it does not decode
-	leaf       tlog.Hash // of bone
-	sum        lanes     // of the index rows that it gives
-	unknown    bool      // which rows those are can not be told
-	lost       bool      // a stub
-	file       wire.Digest
-	findings   []Finding
+	seq      uint64
+	bone     bone      // what it says of itself; zero if it does not decode
+	leaf     tlog.Hash // of bone
+	sum      lanes     // of the index rows that it gives
+	unknown  bool      // which rows those are can not be told
+	lost     bool      // a stub
+	file     wire.Digest
+	findings []Finding
 }
 
-// log checks the next entries of the log: each by itself, side by side, and then
-// how they follow on each other.
+// log checks the next entries of the log: each by itself, side by side, and in
+// their order how they follow on each other.
 func (c *checker) log(ctx context.Context) error {
 	p := c.pos
 	if p.Seq == 0 && p.Generation < 0 {
@@ -41,60 +43,60 @@ func (c *checker) log(ctx context.Context) error {
 			return err
 		}
 	}
-	entries, end, err := c.readLog()
-	switch {
-	case err != nil && len(entries) == 0:
-		return c.skipUnreadable(err)
-	case err != nil:
-		end = false // met again by the next step
-	}
-	size := 0
-	for i := range entries {
-		size += len(entries[i].key) + len(entries[i].value)
-	}
-	if err := c.pace(ctx, size); err != nil {
-		return err
-	}
-	p.Report.Bytes += int64(size)
-	if err := c.examineAll(ctx, entries); err != nil {
-		return err
-	}
-	w, err := c.newWalk(entries)
+	parts, end, err := c.logParts()
 	if err != nil {
 		return err
 	}
-	defer w.close()
-	for i := range entries {
-		w.follow(&entries[i])
+	size, end, err := c.follow(ctx, parts, end)
+	if err != nil {
+		return err
 	}
 	if end {
-		w.finish()
 		p.Phase = phaseIndex
 	}
-	return nil
+	p.Report.Bytes += int64(size)
+	return c.pace(ctx, size)
 }
 
-// readLog copies entries behind the position. end says that there are no more.
-func (c *checker) readLog() (entries []logEntry, end bool, err error) {
-	it, err := c.n.iterate(logKey(c.pos.Seq+1), logKey(c.pos.End+1))
+// follow walks over parts. It returns the bytes of their entries, and end if it
+// came to the end of the log; last says that nothing is behind the parts.
+func (c *checker) follow(ctx context.Context, parts []*logPart, last bool) (size int, end bool, err error) {
+	w, err := c.newWalk()
 	if err != nil {
-		return nil, false, err
+		return 0, false, err
 	}
-	defer func() { err = errors.Join(err, it.Close()) }()
-	size := 0
-	for valid := it.First(); valid; valid = it.Next() {
-		if size >= checkBytes || len(entries) == c.rows {
-			return entries, false, nil
+	defer w.close()
+	for part := range c.examineAll(ctx, parts) {
+		if part.err != nil {
+			return size, false, part.err
 		}
-		entries = append(entries, logEntry{key: bytes.Clone(it.Key()), value: bytes.Clone(it.Value())})
-		size += len(it.Value())
+		before := c.pos.Seq
+		w.take(part.entries)
+		for i := range part.entries {
+			w.follow(&part.entries[i])
+		}
+		size += part.size
+		last = last && !part.more
+		if part.unreadable != nil {
+			if c.pos.Seq == before {
+				end, err = c.skipUnreadable(w, part.unreadable)
+				return size, end, err
+			}
+			return size, false, nil // met again by the next step
+		}
+		if size > stepBytes && part != parts[len(parts)-1] {
+			return size, false, nil
+		}
 	}
-	return entries, it.Error() == nil, it.Error()
+	if last {
+		w.finish()
+	}
+	return size, last, nil
 }
 
 // skipUnreadable goes on behind a part of the log that can not be read. Blocks
 // are checked as wholes, so that its neighbours are lost with a damaged record.
-func (c *checker) skipUnreadable(cause error) error {
+func (c *checker) skipUnreadable(w *logWalk, cause error) (end bool, err error) {
 	p := c.pos
 	readable := func(seq uint64) (bool, error) {
 		it, err := c.n.iterate(logKey(seq), logKey(p.End+1))
@@ -110,7 +112,7 @@ func (c *checker) skipUnreadable(cause error) error {
 	for step := uint64(1); bad+step <= p.End; step *= 2 {
 		ok, err := readable(bad + step)
 		if err != nil {
-			return err
+			return false, err
 		}
 		if ok {
 			good = bad + step
@@ -122,7 +124,7 @@ func (c *checker) skipUnreadable(cause error) error {
 		mid := bad + (good-bad)/2
 		ok, err := readable(mid)
 		if err != nil {
-			return err
+			return false, err
 		}
 		if ok {
 			good = mid
@@ -132,111 +134,9 @@ func (c *checker) skipUnreadable(cause error) error {
 	}
 	c.unreadable(FindingRecord, fmt.Sprintf("the log from seq %d to seq %d", p.Seq+1, good-1), cause)
 	p.Unread = true // the rows of these records are not known
-	w, err := c.newWalk(nil)
-	if err != nil {
-		return err
-	}
-	defer w.close()
 	w.skip(good - 1)
 	if good > p.End {
 		w.finish()
-		p.Phase = phaseIndex
 	}
-	return nil
-}
-
-// examineAll checks entries by themselves.
-func (c *checker) examineAll(ctx context.Context, entries []logEntry) error {
-	var wg sync.WaitGroup
-	errs := make([]error, c.side)
-	for i := range c.side {
-		from, to := len(entries)*i/c.side, len(entries)*(i+1)/c.side
-		run := func() {
-			var buf []byte
-			for j := from; j < to && errs[i] == nil; j++ {
-				errs[i] = c.examine(ctx, &entries[j], &buf)
-			}
-		}
-		if c.side == 1 {
-			run()
-		} else {
-			wg.Go(run)
-		}
-	}
-	wg.Wait()
-	return errors.Join(errs...)
-}
-
-// examine checks one entry by itself. It only writes to e.
-func (c *checker) examine(ctx context.Context, e *logEntry, buf *[]byte) error {
-	bad := func(format string, args ...any) {
-		e.findings = append(e.findings, Finding{Kind: FindingRecord, What: fmt.Sprintf(format, args...), Damage: true, Seq: e.seq, Record: e.bone.id})
-	}
-	var ok bool
-	if e.seq, ok = logSeq(e.key); !ok {
-		bad("log key %x", e.key)
-		return nil
-	}
-	f, err := decodeFrame(e.value)
-	if err != nil {
-		bad("seq %d: %v", e.seq, err)
-		return nil
-	}
-	id := wire.RecordID(f.RecordID)
-	g := c.n.identity.lineage.of(e.seq)
-	if f.Seq != e.seq || f.ArchiveID != string(c.n.cfg.ID) || !f.canonical(e.value) || g != 0 && f.Generation != g {
-		e.bone.id = id
-		bad("seq %d holds seq %d of %s, generation %d, or is not in its canonical form", e.seq, f.Seq, f.ArchiveID, f.Generation)
-		e.bone.id = wire.RecordID{}
-		return nil
-	}
-	e.bone, e.lost = f.bone(), f.lost
-	leaf, err := encodeLeaf(f.ArchiveID, f.Generation, e.bone)
-	if err != nil {
-		return err
-	}
-	e.leaf = tlog.RecordHash(leaf)
-	if c.n.lost.has(e.seq) != f.lost || f.lost && c.n.lost.ids[e.seq] != id {
-		e.findings = append(e.findings, Finding{
-			Kind: FindingLost, What: fmt.Sprintf("seq %d is a stub: %v; it is on the list of lost records: %v (or there with another id)", e.seq, f.lost, c.n.lost.has(e.seq)),
-			Damage: true, Seq: e.seq, Record: id,
-		})
-	}
-	if f.lost {
-		return nil
-	}
-	rec := f.record()
-	if err := f.verify(&rec); err != nil {
-		bad("%v", err)
-		return nil
-	}
-	return c.derive(ctx, e, f, &rec, buf)
-}
-
-// derive sums up the index rows of a record.
-func (c *checker) derive(ctx context.Context, e *logEntry, f *frame, rec *wire.Record, buf *[]byte) error {
-	if rec.File != nil {
-		e.file = rec.File.SHA256
-		if c.o.FilesUnknown {
-			e.unknown = true
-			return nil
-		}
-	}
-	rows, err := c.n.rowsOf(ctx, f, rec)
-	switch {
-	case fault.CodeOf(err) == "FILE_MISSING":
-		e.findings = append(e.findings, Finding{Kind: FindingRecord, What: fmt.Sprintf("seq %d: %v", e.seq, err), Damage: true, Seq: e.seq, Record: e.bone.id, File: e.file})
-	case fault.Is(err, fault.Corrupt):
-		e.findings = append(e.findings, Finding{Kind: FindingFile, What: fmt.Sprintf("seq %d: %v", e.seq, err), Damage: true, Seq: e.seq, Record: e.bone.id, File: e.file})
-	case err != nil:
-		return err
-	}
-	if err != nil {
-		e.unknown = true
-		return nil
-	}
-	for _, r := range rows {
-		e.sum.add(c.pos.hashRow(buf, r.key, r.value))
-	}
-	return nil
+	return good > p.End, nil
 }

@@ -2,23 +2,24 @@ package archive
 
 import (
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"math/bits"
 	"slices"
 	"time"
 
+	"github.com/dchest/siphash"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/verae/archive/internal/tlogx"
 	"github.com/verae/archive/wire"
 )
 
-// positionVersion is that of stored positions. A scrub that meets another one
-// begins anew.
-const positionVersion = 1
+// positionVersion is that of stored positions. Version 1 had other hashes of rows.
+// A scrub that meets another one begins anew.
+const positionVersion = 2
 
 // position is how far a check has come, and all that it must remember to go on:
 // a scrub stores it, and goes on after a restart where it was.
@@ -42,11 +43,12 @@ type position struct {
 	Mark       positionMark  `json:"mark"`
 
 	// Sums are those of the index rows that the log gives and of those that are
-	// stored, by ranges of 2^Shift sequence numbers. Rows are hashed with Salt,
-	// so that nobody can make rows whose sums agree.
-	Salt   wire.Digest `json:"salt"`
-	Shift  uint        `json:"shift"`
-	Ranges []rowSum    `json:"sums"`
+	// stored, by ranges of 2^Shift sequence numbers. Rows are hashed under HashKey,
+	// so that nobody who does not know it can make rows whose sums agree; who can
+	// read it here can read the key of the archive beside it.
+	HashKey lanes    `json:"hashKey"`
+	Shift   uint     `json:"shift"`
+	Ranges  []rowSum `json:"sums"`
 	// Key is the last key of the index that was checked, Unread that some could
 	// not be.
 	Key    []byte `json:"key,omitempty"`
@@ -79,34 +81,30 @@ type rowSum struct {
 	Got   lanes  `json:"got"`
 }
 
-type lanes [4]uint64
+// lanes is a hash of 128 bits, or a sum of such, each half by itself.
+type lanes [2]uint64
 
-// MarshalText returns l as 64 hexadecimal digits.
+const lanesLen = 16 // bytes
+
+// MarshalText returns l as 32 hexadecimal digits.
 func (l lanes) MarshalText() ([]byte, error) {
-	var b wire.Digest
-	for i := range l {
-		binary.LittleEndian.PutUint64(b[8*i:], l[i])
-	}
-	return b.MarshalText()
+	var b [lanesLen]byte
+	binary.LittleEndian.PutUint64(b[:], l[0])
+	binary.LittleEndian.PutUint64(b[8:], l[1])
+	return hex.AppendEncode(nil, b[:]), nil
 }
 
 // UnmarshalText reads what MarshalText writes.
 func (l *lanes) UnmarshalText(text []byte) error {
-	var b wire.Digest
-	if err := b.UnmarshalText(text); err != nil {
-		return err
+	b, err := hex.DecodeString(string(text))
+	if err != nil || len(b) != lanesLen {
+		return fmt.Errorf("archive: a sum of %d digits: %w", len(text), err)
 	}
-	for i := range l {
-		l[i] = binary.LittleEndian.Uint64(b[8*i:])
-	}
+	l[0], l[1] = binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])
 	return nil
 }
 
-func (l *lanes) add(b lanes) {
-	for i := range l {
-		l[i] += b[i]
-	}
-}
+func (l *lanes) add(b lanes) { l[0], l[1] = l[0]+b[0], l[1]+b[1] }
 
 // minShift is the least number of bits of a range of sequence numbers, maxSums
 // about the most ranges: a stored position stays below 200 KiB.
@@ -115,34 +113,36 @@ const (
 	maxSums  = 1024
 )
 
-// begin chooses salt and ranges, and has an empty tree.
+// begin chooses key and ranges, and has an empty tree.
 func (p *position) begin() {
 	p.edge = new(tlogx.Edge)
-	rand.Read(p.Salt[:]) // never fails: crypto/rand crashes the program instead
+	var key [lanesLen]byte
+	rand.Read(key[:]) // never fails: crypto/rand crashes the program instead
+	p.HashKey = lanes{binary.LittleEndian.Uint64(key[:]), binary.LittleEndian.Uint64(key[8:])}
 	p.Shift = max(minShift, uint(bits.Len64(p.End/maxSums)))
 	p.sums = make(map[uint64]*rowSum)
 }
 
 // sum returns the sums of the range of a sequence number.
 func (p *position) sum(seq uint64) *rowSum {
-	s := p.sums[seq>>p.Shift]
+	return p.sumOf(seq >> p.Shift)
+}
+
+func (p *position) sumOf(r uint64) *rowSum {
+	s := p.sums[r]
 	if s == nil {
-		s = &rowSum{Range: seq >> p.Shift}
-		p.sums[seq>>p.Shift] = s
+		s = &rowSum{Range: r}
+		p.sums[r] = s
 	}
 	return s
 }
 
-// hashRow returns what a row adds to a sum. Keys of one kind have one length, so
-// that key and value are told apart. buf is scratch space.
-func (p *position) hashRow(buf *[]byte, key, value []byte) lanes {
-	b := append(append(append((*buf)[:0], p.Salt[:]...), key...), value...)
-	*buf = b
-	h := sha256.Sum256(b)
-	var l lanes
-	for i := range l {
-		l[i] = binary.LittleEndian.Uint64(h[8*i:])
-	}
+// hashRow returns what a row, its key and then its value, adds to a sum. Keys of
+// one kind have one length, so that key and value are told apart. The hash is a
+// pseudorandom function of the row: rows that are not the same have the same sum
+// by chance only, with 1 in 2^128.
+func (p *position) hashRow(row []byte) (l lanes) {
+	l[0], l[1] = siphash.Hash128(p.HashKey[0], p.HashKey[1], row)
 	return l
 }
 

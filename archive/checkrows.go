@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"bytes"
 	"context"
 
 	"github.com/verae/archive/wire"
@@ -10,27 +11,53 @@ import (
 type kv struct{ key, value []byte }
 
 // rowsOf returns the rows that are derived from a record: h, t and i.
-func (n *Node) rowsOf(ctx context.Context, f *frame, rec *wire.Record) ([]kv, error) {
-	p := rec.Portable()
+func (n *Node) rowsOf(ctx context.Context, f *frame, rec *wire.PutRecord) (rows []kv, err error) {
 	var blocks [][digestLen]byte
-	if p.File != nil {
-		var err error
-		if blocks, err = n.blocks(ctx, p.File); err != nil {
+	if rec.File != nil {
+		if blocks, err = n.blocks(ctx, rec.File); err != nil {
 			return nil, err
 		}
 	}
-	r := row{shared: len(p.ShareWith) > 0, storedAt: f.StoredAt, id: rec.ID, kind: rec.Kind, tenant: rec.TenantID}
-	places := placesOf(&p, rec.ID, blocks)
-	rows := make([]kv, 0, len(places)+2)
-	for _, at := range places {
-		r.roles = at.roles
-		rows = append(rows, kv{indexKey(at.digest, f.Seq), r.encode()})
-	}
-	rows = append(rows, kv{tenantKey(tagOf(rec.TenantID), f.StoredAt, f.Seq), nil})
-	if len(f.PutID) > 0 {
-		rows = append(rows, kv{putIDKey(putKey(f.PutID)), putValue(f.Seq, rec.ID)})
-	}
+	var w rowWriter
+	w.derive(f, rec, blocks, func(row []byte, key int) {
+		row = bytes.Clone(row)
+		rows = append(rows, kv{row[:key:key], row[key:]})
+	})
 	return rows, nil
+}
+
+// rowWriter derives rows from records, one after the other, in memory that it
+// uses again.
+type rowWriter struct {
+	buf    []byte
+	places []place
+	tenant wire.TenantID
+	tag    tenantTag // of tenant
+}
+
+// derive calls use with each row that the record in f gives: key is how many of
+// its bytes are the key, the others are the value. They are valid until use
+// returns.
+func (w *rowWriter) derive(f *frame, rec *wire.PutRecord, blocks [][digestLen]byte, use func(row []byte, key int)) {
+	id := wire.RecordID(f.RecordID)
+	if w.tenant != rec.TenantID || w.tenant == "" {
+		w.tenant, w.tag = rec.TenantID, tagOf(rec.TenantID)
+	}
+	r := row{shared: len(rec.ShareWith) > 0, storedAt: f.StoredAt, id: id, kind: rec.Kind, tenant: rec.TenantID}
+	w.places = appendPlaces(w.places[:0], rec, id, blocks)
+	for _, at := range w.places {
+		r.roles = at.roles
+		w.buf = r.append(append(w.buf[:0], indexKey(at.digest, f.Seq)...))
+		use(w.buf, indexKeyLen)
+	}
+	w.buf = append(w.buf[:0], tenantKey(w.tag, f.StoredAt, f.Seq)...)
+	use(w.buf, tenantKeyLen)
+	if len(f.PutID) > 0 {
+		w.buf = append(w.buf[:0], putIDKey(putKey(f.PutID))...)
+		key := len(w.buf)
+		w.buf = append(w.buf, putValue(f.Seq, id)...)
+		use(w.buf, key)
+	}
 }
 
 // of returns the number of the generation that a record belongs to, or 0.

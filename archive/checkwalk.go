@@ -21,27 +21,31 @@ type logWalk struct {
 	bad     uint64    // up to this place the commits were found missing or damaged
 }
 
-// newWalk returns a walk over entries, in order. The caller closes it.
-func (c *checker) newWalk(entries []logEntry) (*logWalk, error) {
+// newWalk returns a walk that goes on at the position. The caller closes it.
+func (c *checker) newWalk() (*logWalk, error) {
 	it, err := c.n.iterate(prefixBounds(prefixCommit))
 	if err != nil {
 		return nil, err
 	}
-	w := &logWalk{c: c, commits: it}
-	if err := w.readBones(entries); err != nil {
-		w.c.found(Finding{Kind: FindingSkeleton, What: err.Error(), Damage: true, Path: c.n.cfg.skeletonPath()})
-	}
-	return w, nil
+	return &logWalk{c: c, commits: it}, nil
 }
 
 func (w *logWalk) close() { w.c.n.closeQuietly(w.commits) }
 
+// take reads the skeleton of the entries that come next.
+func (w *logWalk) take(entries []logEntry) {
+	if err := w.readBones(entries); err != nil {
+		w.c.found(Finding{Kind: FindingSkeleton, What: err.Error(), Damage: true, Path: w.c.n.cfg.skeletonPath()})
+	}
+}
+
 // readBones reads the skeleton of the entries that the mark covers.
 func (w *logWalk) readBones(entries []logEntry) (err error) {
 	n, log := w.c.n, w.c.n.identity.lineage
+	w.bones, w.first = nil, 0
 	from, to := uint64(0), uint64(0) // numbers of skeleton entries
 	for i := range entries {
-		if seq, ok := logSeq(entries[i].key); ok && seq <= w.c.pos.Mark.Seq {
+		if seq := entries[i].seq; seq > 0 && seq <= w.c.pos.Mark.Seq {
 			if from == 0 {
 				from = log.records(seq)
 			}
@@ -113,7 +117,7 @@ func (w *logWalk) count(e *logEntry, known bool) {
 	case !known || len(e.findings) > 0 || e.unknown:
 		// Its rows can not be told, so that the sums of its range will differ and
 		// the range is looked at row by row.
-		p.sum(e.seq).Want.add(lanes{1, 1, 1, 1})
+		p.sum(e.seq).Want.add(lanes{1, 1})
 	default:
 		p.sum(e.seq).Want.add(e.sum)
 	}

@@ -165,11 +165,14 @@ func assemble(flags byte, head, body []byte) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// frame is a decoded frame. Its body shares the memory it was decoded from.
+// frame is a decoded frame. Its body and its digests share the memory it was
+// decoded from.
 type frame struct {
 	header
 	body []byte
 	lost bool // a stub: only the envelope and the record id are set
+	// scanned says that the header is in its one form.
+	scanned bool
 }
 
 var errFrame = errors.New("damaged frame")
@@ -177,36 +180,46 @@ var errFrame = errors.New("damaged frame")
 // decodeFrame reads a frame and checks lengths, checksum and the form of the
 // header. It allocates no more than a small multiple of len(b).
 func decodeFrame(b []byte) (*frame, error) {
-	head, body, err := splitFrame(b)
-	if err != nil {
-		return nil, err
-	}
-	if b[3] == frameStub {
-		return decodeStub(head, body)
-	}
-	f := &frame{body: body}
-	if err := cborDec.Unmarshal(head, &f.header); err != nil {
-		return nil, fmt.Errorf("%w: header: %w", errFrame, err)
-	}
-	if err := f.header.check(len(body)); err != nil {
+	f := new(frame)
+	if err := f.decode(b); err != nil {
 		return nil, err
 	}
 	return f, nil
 }
 
-func decodeStub(head, body []byte) (*frame, error) {
+// decode is decodeFrame into f, whose texts are used again where they are the
+// same. After an error nothing in f has a meaning.
+func (f *frame) decode(b []byte) error {
+	head, body, err := splitFrame(b)
+	if err != nil {
+		return err
+	}
+	if b[3] == frameStub {
+		return f.decodeStub(head, body)
+	}
+	f.body, f.lost = body, false
+	if f.scanned = scanHeader(head, &f.header); !f.scanned {
+		f.header = header{}
+		if err := cborDec.Unmarshal(head, &f.header); err != nil {
+			return fmt.Errorf("%w: header: %w", errFrame, err)
+		}
+	}
+	return f.header.check(len(body))
+}
+
+func (f *frame) decodeStub(head, body []byte) error {
 	var h stubHeader
 	if err := cborDec.Unmarshal(head, &h); err != nil {
-		return nil, fmt.Errorf("%w: header of a stub: %w", errFrame, err)
+		return fmt.Errorf("%w: header of a stub: %w", errFrame, err)
 	}
 	if len(body) != 0 {
-		return nil, fmt.Errorf("%w: a stub with %d bytes of body", errFrame, len(body))
+		return fmt.Errorf("%w: a stub with %d bytes of body", errFrame, len(body))
 	}
-	f := &frame{lost: true, header: header{
+	*f = frame{lost: true, header: header{
 		Version: h.Version, ArchiveID: h.ArchiveID, Generation: h.Generation, Seq: h.Seq, StoredAt: h.StoredAt,
 		PutID: h.PutID, RecordID: h.RecordID,
 	}}
-	return f, f.header.checkEnvelope()
+	return f.header.checkEnvelope()
 }
 
 func splitFrame(b []byte) (head, body []byte, err error) {
@@ -230,19 +243,11 @@ func splitFrame(b []byte) (head, body []byte, err error) {
 
 // check refuses headers that decode but that encodeFrame never writes.
 func (h *header) check(body int) error {
-	digests := [][]byte{h.SHA256}
-	if body > 0 {
-		digests = append(digests, h.BodySHA256)
-	} else if len(h.BodySHA256) > 0 {
+	if body == 0 && len(h.BodySHA256) > 0 {
 		return fmt.Errorf("%w: the hash of a body without the body", errFrame)
 	}
-	if h.File != nil {
-		digests = append(digests, h.File.SHA256)
-	}
-	for _, d := range digests {
-		if len(d) != digestLen {
-			return fmt.Errorf("%w: a digest of %d bytes", errFrame, len(d))
-		}
+	if len(h.SHA256) != digestLen || body > 0 && len(h.BodySHA256) != digestLen || h.File != nil && len(h.File.SHA256) != digestLen {
+		return fmt.Errorf("%w: a digest that does not have %d bytes", errFrame, digestLen)
 	}
 	return h.checkEnvelope()
 }
@@ -268,37 +273,59 @@ func (f *frame) record() wire.Record {
 	if f.lost {
 		return wire.Record{ID: wire.RecordID(f.RecordID), StoredAt: wire.At(time.Unix(0, f.StoredAt)), Seq: f.Seq}
 	}
+	p := f.portable()
 	r := wire.Record{
-		ID: wire.RecordID(f.RecordID), Kind: wire.Kind(f.Kind), SHA256: wire.Digest(f.SHA256),
-		TenantID: wire.TenantID(f.TenantID), SubmissionID: wire.SubmissionID(f.Submission), Part: f.Part,
-		AttachedAt: wire.Time(f.AttachedAt), StoredAt: wire.At(time.Unix(0, f.StoredAt)), Seq: f.Seq,
-		ContentType: f.Content,
+		ID: wire.RecordID(f.RecordID), Kind: p.Kind, SHA256: p.SHA256, TenantID: p.TenantID,
+		SubmissionID: p.SubmissionID, Part: p.Part, AttachedAt: p.AttachedAt, ContentType: p.ContentType,
+		StoredAt: wire.At(time.Unix(0, f.StoredAt)), Seq: f.Seq, File: p.File, ShareWith: p.ShareWith,
 	}
 	if len(f.body) > 0 {
 		r.Body = bytes.Clone(f.body)
 		r.BodySHA256 = wire.Digest(f.BodySHA256)
 	}
-	if h := f.File; h != nil {
-		r.File = &wire.File{
-			ID: r.ID, Name: h.Name, Size: h.Size, SHA256: wire.Digest(h.SHA256), CID: h.CID, ContentType: h.Content,
-		}
-	}
-	for _, s := range f.ShareWith {
-		r.ShareWith = append(r.ShareWith, wire.Share{TenantID: wire.TenantID(s.TenantID), Mode: s.Mode})
+	if r.File != nil {
+		r.File.ID = r.ID
 	}
 	return r
 }
 
-// verify checks the content hashes: the body has its hash and the portable
-// fields give the record id. The checksum finds accidents; this finds all else.
+// portable returns the part of the record in f that any archive holding it agrees
+// on. It shares the body of f. There is none in a stub.
+func (f *frame) portable() wire.PutRecord {
+	p := wire.PutRecord{
+		Kind: wire.Kind(f.Kind), SHA256: wire.Digest(f.SHA256), TenantID: wire.TenantID(f.TenantID),
+		SubmissionID: wire.SubmissionID(f.Submission), Part: f.Part, AttachedAt: wire.Time(f.AttachedAt),
+		ContentType: f.Content, Body: f.body,
+	}
+	if h := f.File; h != nil {
+		p.File = &wire.File{Name: h.Name, Size: h.Size, SHA256: wire.Digest(h.SHA256), CID: h.CID, ContentType: h.Content}
+	}
+	for _, s := range f.ShareWith {
+		p.ShareWith = append(p.ShareWith, wire.Share{TenantID: wire.TenantID(s.TenantID), Mode: s.Mode})
+	}
+	return p
+}
+
+// verify checks the content hashes of the record in f: the body has its hash and
+// the portable fields give the record id. The checksum finds accidents; this finds
+// all else.
 func (f *frame) verify(r *wire.Record) error {
+	p := r.Portable()
+	return f.verifyPortable(&p)
+}
+
+// verifyPortable is verify for what portable returned.
+func (f *frame) verifyPortable(p *wire.PutRecord) error {
 	if f.lost {
 		return fmt.Errorf("%w: seq %d: the record is lost", errFrame, f.Seq)
 	}
-	if len(f.body) > 0 && sha256.Sum256(f.body) != r.BodySHA256 {
-		return fmt.Errorf("%w: seq %d: the body does not have its hash", errFrame, f.Seq)
+	var body wire.Digest
+	if len(f.body) > 0 {
+		if body = sha256.Sum256(f.body); body != wire.Digest(f.BodySHA256) {
+			return fmt.Errorf("%w: seq %d: the body does not have its hash", errFrame, f.Seq)
+		}
 	}
-	if r.ComputeID() != r.ID {
+	if p.IDOver(body) != wire.RecordID(f.RecordID) {
 		return fmt.Errorf("%w: seq %d: the fields do not give the record id", errFrame, f.Seq)
 	}
 	return nil
@@ -315,6 +342,10 @@ func (f *frame) canonical(b []byte) bool {
 		again, err := encodeStub(e, wire.RecordID(f.RecordID))
 		return err == nil && bytes.Equal(again, b)
 	}
+	if f.scanned {
+		return true
+	}
+	// What is not the header has no second form that could be decoded.
 	head, err := cborEnc.Marshal(f.header)
-	return err == nil && bytes.Equal(assemble(0, head, f.body), b)
+	return err == nil && bytes.Equal(head, b[frameFixed:len(b)-len(f.body)-frameSum])
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/verae/archive/wire"
 )
@@ -38,7 +39,10 @@ type row struct {
 }
 
 func (r row) encode() []byte {
-	b := make([]byte, 0, rowFixed+len(r.kind)+len(r.tenant))
+	return r.append(make([]byte, 0, rowFixed+len(r.kind)+len(r.tenant)))
+}
+
+func (r row) append(b []byte) []byte {
 	flags := byte(0)
 	if r.shared {
 		flags = rowShared
@@ -97,14 +101,31 @@ type place struct {
 // placesOf lists the digests under which a record is indexed, each once. blocks
 // are the multihash digests of its file's blocks.
 func placesOf(r *wire.PutRecord, id wire.RecordID, blocks [][digestLen]byte) []place {
-	places := make([]place, 0, 3+len(blocks))
-	at := make(map[[digestLen]byte]int, 3+len(blocks))
+	return appendPlaces(make([]place, 0, 3+len(blocks)), r, id, blocks)
+}
+
+// fewBlocks is up to how many blocks their digests are compared one by one.
+const fewBlocks = 8
+
+// appendPlaces appends what placesOf returns to places, which is empty.
+func appendPlaces(places []place, r *wire.PutRecord, id wire.RecordID, blocks [][digestLen]byte) []place {
+	var at map[[digestLen]byte]int // of places; nil for few
+	if len(blocks) > fewBlocks {
+		at = make(map[[digestLen]byte]int, 3+len(blocks))
+	}
 	add := func(digest [digestLen]byte, why role) {
-		if i, ok := at[digest]; ok {
+		i, ok := at[digest]
+		if at == nil {
+			i = slices.IndexFunc(places, func(p place) bool { return p.digest == digest })
+			ok = i >= 0
+		}
+		if ok {
 			places[i].roles |= why
 			return
 		}
-		at[digest] = len(places)
+		if at != nil {
+			at[digest] = len(places)
+		}
 		places = append(places, place{digest, why})
 	}
 	add(r.SHA256, roleSubject)

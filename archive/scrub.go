@@ -108,7 +108,7 @@ func (s *Scrub) Run(ctx context.Context) error {
 		wait := time.Until(s.state.next(s.cfg.Every))
 		if err != nil {
 			s.failed.Inc()
-			s.n.cfg.Log.Error("the scrub can not go on; it tries again", "err", err, "phase", s.state.Position.Phase)
+			s.n.cfg.Log.Error("the scrub can not go on; it tries again", "err", err, "phase", s.Status().Phase)
 			wait = scrubRetry
 		}
 		if !sleep(ctx, wait) {

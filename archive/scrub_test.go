@@ -193,7 +193,7 @@ func TestScrubBeginsAnewWithoutItsPlace(t *testing.T) {
 		for name, bad := range map[string]string{
 			"version":  strings.Replace(string(text), `"version":1`, `"version":2`, 1),
 			"archive":  strings.Replace(string(text), `"archive-a"`, `"archive-b"`, 1),
-			"position": strings.Replace(string(text), `"position":{"version":1`, `"position":{"version":9`, 1),
+			"position": strings.Replace(string(text), `"position":{"version":2`, `"position":{"version":9`, 1),
 			"log":      strings.Replace(string(text), `"end":100`, `"end":101`, 1),
 			"cut":      string(text[:len(text)/2]),
 			"nothing":  "",

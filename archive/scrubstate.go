@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -52,14 +53,39 @@ func passOf(r *CheckReport) ScrubPass {
 
 // scrubState is what a scrub remembers, in JSON.
 type scrubState struct {
-	Version    int            `json:"version"`
-	ArchiveID  wire.ArchiveID `json:"archiveId"`
-	Generation int            `json:"generation"`
-	Passes     uint64         `json:"passes"`
-	Last       *ScrubPass     `json:"last,omitempty"`
-	Position   *position      `json:"position,omitempty"`
+	Version    int             `json:"version"`
+	ArchiveID  wire.ArchiveID  `json:"archiveId"`
+	Generation int             `json:"generation"`
+	Passes     uint64          `json:"passes"`
+	Last       *ScrubPass      `json:"last,omitempty"`
+	Position   json.RawMessage `json:"position,omitempty"`
 
 	position *position // Position, ready to be used
+}
+
+// resume makes Position ready to be used. One of version 1 can not be gone on
+// from; what its pass has found stays.
+func (s *scrubState) resume() error {
+	head, err := wire.Decode[struct {
+		Version int         `json:"version"`
+		Report  CheckReport `json:"report"`
+	}](s.Position)
+	if err != nil {
+		return err
+	}
+	if head.Version == 1 {
+		if head.Report.Damages > 0 {
+			pass := passOf(&head.Report)
+			s.Last = &pass
+		}
+		return nil
+	}
+	p, err := wire.Decode[position](s.Position)
+	if err != nil {
+		return err
+	}
+	s.position, err = p.ready()
+	return err
 }
 
 // next returns when the next pass may begin.
@@ -102,7 +128,7 @@ func (n *Node) loadScrub() (*scrubState, error) {
 	}
 	s, err := wire.Decode[scrubState](data)
 	if err == nil && s.Position != nil {
-		s.position, err = s.Position.ready()
+		err = s.resume()
 	}
 	switch {
 	case err != nil:
@@ -121,8 +147,11 @@ func (n *Node) loadScrub() (*scrubState, error) {
 // saveScrub writes what a scrub remembers.
 func (n *Node) saveScrub(s *scrubState) error {
 	s.Position = nil
+	var err error
 	if s.position != nil {
-		s.Position = s.position.stored()
+		if s.Position, err = wire.Encode(s.position.stored()); err != nil {
+			return fmt.Errorf("archive: encode the place of the scrub: %w", err)
+		}
 	}
 	data, err := wire.Encode(s)
 	if err != nil {

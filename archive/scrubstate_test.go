@@ -2,6 +2,7 @@ package archive
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -15,7 +16,7 @@ import (
 
 // TestThePlaceOfTheScrubIsFrozen: the next version goes on where this one was.
 func TestThePlaceOfTheScrubIsFrozen(t *testing.T) {
-	golden, err := os.ReadFile("testdata/scrub.v1.json")
+	golden, err := os.ReadFile("testdata/scrub.v1.position2.json")
 	must1(t, err)
 	n := newNode(t)
 	edge := new(tlogx.Edge)
@@ -30,8 +31,8 @@ func TestThePlaceOfTheScrubIsFrozen(t *testing.T) {
 		position: &position{
 			Version: positionVersion, Phase: phaseLog, End: 5, Seq: 5, storedAt: 1796000000000000007,
 			Generation: 0, Mark: positionMark{Seq: 4, Size: 4, Root: digest("root")},
-			Salt: digest("salt"), Shift: minShift, Report: CheckReport{Records: 5, Leaves: 5, Began: 1796000070000},
-			edge: edge, sums: map[uint64]*rowSum{0: {Want: lanes{1, 2, 3, 1<<64 - 1}}, 7: {Range: 7, Got: lanes{4}}},
+			HashKey: lanes{5, 6}, Shift: minShift, Report: CheckReport{Records: 5, Leaves: 5, Began: 1796000070000},
+			edge: edge, sums: map[uint64]*rowSum{0: {Want: lanes{1, 1<<64 - 1}}, 7: {Range: 7, Got: lanes{4}}},
 		},
 	}
 	must1(t, n.saveScrub(want))
@@ -44,8 +45,26 @@ func TestThePlaceOfTheScrubIsFrozen(t *testing.T) {
 	read, err := n.loadScrub()
 	must1(t, err)
 	if p := read.position; p == nil || p.Seq != 5 || p.edge.Root() != edge.Root() || p.storedAt != 1796000000000000007 ||
-		p.sums[0].Want != (lanes{1, 2, 3, 1<<64 - 1}) || p.sums[7].Got != (lanes{4}) || len(read.damages()) != 1 {
+		p.sums[0].Want != (lanes{1, 1<<64 - 1}) || p.sums[7].Got != (lanes{4}) || len(read.damages()) != 1 {
 		t.Errorf("it reads as %+v", read)
+	}
+}
+
+// TestThePlaceOfAnEarlierVersion: the sums in it have other hashes, so that the
+// pass begins anew; what it and those before it found stays.
+func TestThePlaceOfAnEarlierVersion(t *testing.T) {
+	golden, err := os.ReadFile("testdata/scrub.v1.json")
+	must1(t, err)
+	found := strings.Replace(string(golden), `"damages":0,"findings":[]`,
+		`"damages":1,"findings":[{"kind":"record","what":"seq 3","damage":true,"seq":3}]`, 1)
+	n := newNode(t)
+	for text, first := range map[string]string{string(golden): "seq 2: damaged frame: wrong checksum", found: "seq 3"} {
+		must1(t, pebblex.WriteFile(n.cfg.FS, n.cfg.scrubPath(), []byte(text), scrubPerm))
+		s, err := n.loadScrub()
+		must1(t, err)
+		if s.position != nil || s.Passes != 3 || s.Last.First != first || len(s.damages()) != 1 {
+			t.Errorf("it reads as %+v", s)
+		}
 	}
 }
 
