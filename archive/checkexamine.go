@@ -3,6 +3,7 @@ package archive
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"iter"
@@ -114,6 +115,7 @@ type examiner struct {
 	c     *checker
 	frame frame // the last one
 	rows  rowWriter
+	leaf  []byte // scratch space
 }
 
 // examineAll reads the entries of a part.
@@ -123,6 +125,7 @@ func (x *examiner) examineAll(ctx context.Context, p *logPart) {
 		p.err = err
 		return
 	}
+	p.entries = make([]logEntry, 0, x.c.rows)
 	records := 0
 	for valid := it.First(); valid && p.err == nil; valid = it.Next() {
 		if p.more = p.limited && (p.size >= checkBytes || records == x.c.rows); p.more {
@@ -167,11 +170,10 @@ func (x *examiner) examine(ctx context.Context, e *logEntry, key, value []byte) 
 		return nil
 	}
 	e.bone, e.lost = f.bone(), f.lost
-	leaf, err := encodeLeaf(f.ArchiveID, f.Generation, e.bone)
-	if err != nil {
+	var err error
+	if e.leaf, err = x.leafHash(f); err != nil {
 		return err
 	}
-	e.leaf = tlog.RecordHash(leaf)
 	if n.lost.has(e.seq) != f.lost || f.lost && n.lost.ids[e.seq] != id {
 		e.findings = append(e.findings, Finding{
 			Kind: FindingLost, What: fmt.Sprintf("seq %d is a stub: %v; it is on the list of lost records: %v (or there with another id)", e.seq, f.lost, n.lost.has(e.seq)),
@@ -187,6 +189,20 @@ func (x *examiner) examine(ctx context.Context, e *logEntry, key, value []byte) 
 		return nil
 	}
 	return x.derive(ctx, e, &rec)
+}
+
+// leafHash returns the hash of leafBytes of f. The keys of a leaf are encoded in
+// the header in the same way.
+func (x *examiner) leafHash(f *frame) (tlog.Hash, error) {
+	if f.place == nil {
+		leaf, err := leafBytes(f)
+		return tlog.RecordHash(leaf), err
+	}
+	const keys = 6
+	x.leaf = append(x.leaf[:0], leafPrefix, cborMap<<5|keys)
+	x.leaf = append(append(x.leaf, f.place...), 7, cborBytes<<5|24, digestLen)
+	x.leaf = append(x.leaf, f.RecordID...)
+	return sha256.Sum256(x.leaf), nil
 }
 
 // derive sums up the index rows of the record in the frame.

@@ -171,8 +171,9 @@ type frame struct {
 	header
 	body []byte
 	lost bool // a stub: only the envelope and the record id are set
-	// scanned says that the header is in its one form.
-	scanned bool
+	// place has the keys 1 to 5 of the header and their values, as they are
+	// encoded, if the header is known to be in its one form.
+	place []byte
 }
 
 var errFrame = errors.New("damaged frame")
@@ -198,7 +199,7 @@ func (f *frame) decode(b []byte) error {
 		return f.decodeStub(head, body)
 	}
 	f.body, f.lost = body, false
-	if f.scanned = scanHeader(head, &f.header); !f.scanned {
+	if f.place = scanHeader(head, &f.header); f.place == nil {
 		f.header = header{}
 		if err := cborDec.Unmarshal(head, &f.header); err != nil {
 			return fmt.Errorf("%w: header: %w", errFrame, err)
@@ -342,7 +343,7 @@ func (f *frame) canonical(b []byte) bool {
 		again, err := encodeStub(e, wire.RecordID(f.RecordID))
 		return err == nil && bytes.Equal(again, b)
 	}
-	if f.scanned {
+	if f.place != nil {
 		return true
 	}
 	// What is not the header has no second form that could be decoded.

@@ -32,8 +32,9 @@ const (
 // scanHeader reads a header that is exactly what cborEnc writes for it; it is many
 // times as fast as cborDec, which reads all others, so that ok may be false for
 // what is rare: a time before 1970. The digests in h share the memory of b. Where
-// a text is the one that h had before, it is not copied anew.
-func scanHeader(b []byte, h *header) (ok bool) {
+// a text is the one that h had before, it is not copied anew. It returns the part
+// of b that has the keys 1 to 5 and their values, or nil for another header.
+func scanHeader(b []byte, h *header) (place []byte) {
 	old := *h
 	*h = header{}
 	s := headerScan{rest: b}
@@ -41,7 +42,7 @@ func scanHeader(b []byte, h *header) (ok bool) {
 	for range s.head(cborMap) {
 		key := s.head(cborUint)
 		if s.failed || key > lastKey || seen>>key != 0 {
-			return false
+			return nil
 		}
 		seen |= 1 << key
 		switch key {
@@ -55,6 +56,7 @@ func scanHeader(b []byte, h *header) (ok bool) {
 			h.Seq = s.head(cborUint)
 		case 5:
 			h.StoredAt = s.int64()
+			place = b[1 : len(b)-len(s.rest)]
 		case 6:
 			h.PutID = s.given(s.bytes())
 		case 7:
@@ -81,10 +83,13 @@ func scanHeader(b []byte, h *header) (ok bool) {
 		case 19:
 			h.ShareWith = s.shares()
 		default:
-			return false
+			return nil
 		}
 	}
-	return !s.failed && len(s.rest) == 0 && seen&neededKeys == neededKeys
+	if s.failed || len(s.rest) > 0 || seen&neededKeys != neededKeys {
+		return nil
+	}
+	return place
 }
 
 // head reads the head of an item of a major type and returns its argument.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/mod/sumdb/tlog"
 	"pgregory.net/rapid"
 )
 
@@ -16,7 +17,7 @@ var sameHeaders = cmp.Options{cmpopts.EquateEmpty(), cmp.AllowUnexported(share{}
 // reads from it.
 func scans(t interface{ Fatalf(string, ...any) }, head []byte, before header) bool {
 	got := before
-	if !scanHeader(head, &got) {
+	if scanHeader(head, &got) == nil {
 		return false
 	}
 	var want header
@@ -51,6 +52,18 @@ func TestScanReadsWhatIsWritten(t *testing.T) {
 			t.Fatalf("%x is not scanned, %v", head, err)
 		}
 		scanHeader(head, &before)
+		f, err := decodeFrame(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaf, err := leafBytes(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var x examiner
+		if got, err := x.leafHash(f); err != nil || got != tlog.RecordHash(leaf) {
+			t.Fatalf("the hash of leaf %x is %x, %v", leaf, got, err)
+		}
 		for range 20 {
 			changed := bytes.Clone(head)
 			at := rapid.IntRange(0, len(head)-1).Draw(t, "at")

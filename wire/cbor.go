@@ -51,11 +51,16 @@ func appendText(b []byte, v string) []byte {
 }
 
 // A cborFields builds a map with small integer keys. Entries are added in
-// ascending order of key; the head is written when their number is known.
+// ascending order of key, and are fewer than 24, so that the head of the map is
+// one byte, which is written when their number is known.
 type cborFields struct {
-	n    uint64
+	at   int // of the head in body
+	n    byte
 	body []byte
 }
+
+// fieldsBehind begins a map behind what b has.
+func fieldsBehind(b []byte) cborFields { return cborFields{at: len(b), body: append(b, 0)} }
 
 // add appends an entry; v is one encoded item.
 func (f *cborFields) add(key uint64, v []byte) {
@@ -63,11 +68,16 @@ func (f *cborFields) add(key uint64, v []byte) {
 	f.body = append(appendHead(f.body, cborUint, key), v...)
 }
 
+// must appends an entry.
+func (f *cborFields) must(key uint64, v string) {
+	f.n++
+	f.body = appendText(appendHead(f.body, cborUint, key), v)
+}
+
 // text appends an entry unless v is empty.
 func (f *cborFields) text(key uint64, v string) {
 	if v != "" {
-		f.n++
-		f.body = appendText(appendHead(f.body, cborUint, key), v)
+		f.must(key, v)
 	}
 }
 
@@ -77,7 +87,8 @@ func (f *cborFields) digest(key uint64, v [32]byte) {
 	f.body = appendBytes(appendHead(f.body, cborUint, key), v[:])
 }
 
-// bytes returns the whole map.
+// bytes returns all that was there before, and the map.
 func (f *cborFields) bytes() []byte {
-	return append(appendHead(nil, cborMap, f.n), f.body...)
+	f.body[f.at] = cborMap<<5 | f.n
+	return f.body
 }

@@ -76,16 +76,21 @@ func (r Record) Portable() PutRecord {
 }
 
 func recordID(r *PutRecord, body Digest) RecordID {
-	return sha256.Sum256(append([]byte(recordDomain), portableCBOR(r, body)...))
+	return sha256.Sum256(appendPortable(append(make([]byte, 0, idRoom), recordDomain...), r, body))
 }
+
+// idRoom is as many bytes as the portable fields of most records have.
+const idRoom = 384
 
 // portableCBOR encodes the portable fields. Absent optional fields are left
 // out, so a field added later does not change the ids of records without it.
-func portableCBOR(r *PutRecord, body Digest) []byte {
-	var f cborFields
-	f.add(keyKind, appendText(nil, string(r.Kind)))
+func portableCBOR(r *PutRecord, body Digest) []byte { return appendPortable(nil, r, body) }
+
+func appendPortable(b []byte, r *PutRecord, body Digest) []byte {
+	f := fieldsBehind(b)
+	f.must(keyKind, string(r.Kind))
 	f.digest(keySHA256, r.SHA256)
-	f.add(keyTenantID, appendText(nil, string(r.TenantID)))
+	f.must(keyTenantID, string(r.TenantID))
 	f.text(keySubmissionID, string(r.SubmissionID))
 	if r.Part != 0 {
 		f.add(keyPart, appendInt(nil, int64(r.Part)))
@@ -106,11 +111,11 @@ func portableCBOR(r *PutRecord, body Digest) []byte {
 
 // fileCBOR leaves out the id, which is the record's own.
 func fileCBOR(file *File) []byte {
-	var f cborFields
+	f := fieldsBehind(nil)
 	f.text(keyFileName, file.Name)
 	f.add(keyFileSize, appendInt(nil, file.Size))
 	f.digest(keyFileSHA256, file.SHA256)
-	f.add(keyFileCID, appendText(nil, file.CID))
+	f.must(keyFileCID, file.CID)
 	f.text(keyFileContentType, file.ContentType)
 	return f.bytes()
 }
