@@ -80,8 +80,8 @@ type follower struct {
 
 // resolve applies law 3. What the store decides it answers in out.
 func (n *Node) resolve(it *pebble.Iterator, items []*pending, out []outcome) (r resolution) {
-	puts := make(map[putKey]*pending)
-	ids := make(map[wire.RecordID]*pending)
+	puts := make(map[putKey]*pending, len(items))
+	ids := make(map[wire.RecordID]*pending, len(items))
 	for i, p := range items {
 		if prior, decided := n.prior(it, p); decided {
 			out[i] = prior
@@ -221,6 +221,7 @@ func (n *Node) fill(batch *pebble.Batch, fresh []*pending) (end tail, bones []bo
 	end.edge = n.tail.edge.Clone()
 	commit := commitRow{first: end.seq + 1}
 	bones = make([]bone, 0, len(fresh))
+	var buf []byte
 	for _, p := range fresh {
 		end.seq++
 		end.storedAt = max(n.cfg.Now().UnixNano(), end.storedAt+1)
@@ -231,7 +232,8 @@ func (n *Node) fill(batch *pebble.Batch, fresh []*pending) (end tail, bones []bo
 			return tail{}, nil, err
 		}
 		end.edge.Append(tlog.RecordHash(leaf), func(_ int64, h tlog.Hash) { commit.hashes = append(commit.hashes, h) })
-		if err := n.fillRecord(batch, p, e); err != nil {
+		buf = p.frame.appendTo(buf[:0], e.seq, e.storedAt)
+		if err := fillRecord(batch, p, e, buf); err != nil {
 			return tail{}, nil, err
 		}
 		bones = append(bones, e)
@@ -243,17 +245,10 @@ func (n *Node) fill(batch *pebble.Batch, fresh []*pending) (end tail, bones []bo
 	return end, bones, nil
 }
 
-// fillRecord writes the rows of one record to batch.
-func (n *Node) fillRecord(batch *pebble.Batch, p *pending, e bone) error {
-	data, err := encodeFrame(envelope{
-		archive: n.cfg.ID, generation: n.identity.generation, seq: e.seq, storedAt: e.storedAt,
-		putID: p.putID, hasPutID: p.hasPutID,
-	}, p.rec, p.id, p.body)
-	if err != nil {
-		return err
-	}
-	err = errors.Join(
-		batch.Set(logKey(e.seq), data, nil),
+// fillRecord writes the rows of one record to batch, which copies them.
+func fillRecord(batch *pebble.Batch, p *pending, e bone, frame []byte) error {
+	err := errors.Join(
+		batch.Set(logKey(e.seq), frame, nil),
 		batch.Set(tenantKey(p.tag, e.storedAt, e.seq), nil, nil),
 	)
 	r := row{shared: len(p.rec.ShareWith) > 0, storedAt: e.storedAt, id: p.id, kind: p.rec.Kind, tenant: p.rec.TenantID}

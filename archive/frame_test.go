@@ -197,6 +197,21 @@ func TestFrameRoundTrip(t *testing.T) {
 	})
 }
 
+// TestDraftTakesAnyPlace: each length that a number can have, and its neighbours.
+func TestDraftTakesAnyPlace(t *testing.T) {
+	r := samples()[string(wire.KindMetadata)]
+	e := sampleEnvelope(r)
+	for shift := range 64 {
+		for _, v := range []uint64{1<<shift - 1, 1 << shift, 23, 24} {
+			e.seq, e.storedAt = max(v, 1), int64(v)
+			f, err := decodeFrame(mustEncode(t, e, r))
+			if err != nil || f.Seq != e.seq || f.StoredAt != e.storedAt {
+				t.Fatalf("place %d, %d: %v, %+v", e.seq, e.storedAt, err, f)
+			}
+		}
+	}
+}
+
 // drawRecord draws a record that wire.PutRecord.Check takes.
 func drawRecord(t *rapid.T) wire.PutRecord {
 	r := wire.PutRecord{

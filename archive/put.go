@@ -21,9 +21,9 @@ const rowBytes = 160
 type pending struct {
 	rec      *wire.PutRecord
 	id       wire.RecordID
-	body     wire.Digest // of the body; zero if there is none
 	putID    putKey
 	hasPutID bool
+	frame    draft
 	places   []place
 	tag      tenantTag
 	size     int
@@ -126,10 +126,15 @@ func (n *Node) prepare(ctx context.Context, put wire.Put) (*pending, error) {
 		}
 	}
 	body := rec.BodySHA256()
-	p := &pending{rec: &rec, id: rec.IDOver(body), body: body, reply: make(chan outcome, 1)}
+	p := &pending{rec: &rec, id: rec.IDOver(body), reply: make(chan outcome, 1)}
 	p.putID, p.hasPutID = parsePutID(put.PutID)
+	e := envelope{archive: n.cfg.ID, generation: n.identity.generation, putID: p.putID, hasPutID: p.hasPutID}
+	var err error
+	if p.frame, err = newDraft(e, &rec, p.id, body); err != nil {
+		return nil, err
+	}
 	p.places, p.tag = placesOf(&rec, p.id, blocks), tagOf(rec.TenantID)
-	p.size = len(rec.Body) + maxShares + rowBytes*(2+len(p.places))
+	p.size = len(p.frame.head) + len(rec.Body) + rowBytes*(2+len(p.places))
 	return p, nil
 }
 
