@@ -111,12 +111,15 @@ func TestChosenKeysDoNotRaiseTheErrorRate(t *testing.T) {
 // keys in one generation, at no more than two bytes a key.
 func TestGenerationIsFullBeyondItsCapacity(t *testing.T) {
 	for _, rate := range []float64{MaxErrorRate, 0.01, DefaultErrorRate, MinErrorRate} {
-		const n = 100_000
+		n := uint64(100_000)
+		if testing.Short() {
+			n = 10_000
+		}
 		s := filled(Params{Capacity: n, ErrorRate: rate}, n)
 		if s.Generations() != 1 || s.Fill() < 0.4 {
 			t.Errorf("rate %v: %d generations, fill %v", rate, s.Generations(), s.Fill())
 		}
-		for i := range uint64(n) {
+		for i := range n {
 			s.Add(key(n + i))
 		}
 		if s.Generations() != 2 {

@@ -47,7 +47,7 @@ func (s *Set) NeedsRebuild() (capacity uint64, needed bool) {
 	}
 	base, n := st.base(), st.keys()
 	_, k := size(base.capacity(), s.params.budget(0))
-	if base.fill() < rebuildFill && len(st.gens) == 1 && base.k == k && !s.damaged.Load() {
+	if base.fill() < rebuildFill && len(st.gens) == 1 && base.k == k && !s.damaged() {
 		return 0, false
 	}
 	capacity = 2 * n
@@ -55,13 +55,13 @@ func (s *Set) NeedsRebuild() (capacity uint64, needed bool) {
 		capacity = n + n/2
 	}
 	capacity = min(max(capacity, s.params.Capacity), MaxCapacity)
-	_, _, ok := s.params.base(st, capacity)
+	_, _, ok := s.params.newBase(st, capacity)
 	return capacity, ok
 }
 
-// base returns the size of a new base beside those of st, which is false if
+// newBase returns the size of a new base beside those of st, which is false if
 // MaxBytes leaves too little room for one.
-func (p Params) base(st *state, capacity uint64) (m, k uint64, ok bool) {
+func (p Params) newBase(st *state, capacity uint64) (m, k uint64, ok bool) {
 	m, k = size(min(max(capacity, MinCapacity), MaxCapacity), p.budget(0))
 	if p.MaxBytes == 0 || st.bytes()+m/8 <= p.MaxBytes {
 		return m, k, true
@@ -82,7 +82,7 @@ func (s *Set) StartRebuild(capacity uint64) (*Rebuild, error) {
 	r := &Rebuild{set: s}
 	var err error
 	s.change(func(st *state) bool {
-		m, k, ok := s.params.base(st, capacity)
+		m, k, ok := s.params.newBase(st, capacity)
 		switch {
 		case st.next != nil:
 			err = fault.New(fault.Conflict, "REBUILDING", "bloom: the base is being rebuilt; cancel that first")
@@ -123,7 +123,8 @@ func (r *Rebuild) Swap(sample iter.Seq[[32]byte]) error {
 			return false
 		}
 		*st, err = state{complete: true, gens: []*generation{r.gen}}, nil
-		r.set.damaged.Store(false)
+		r.set.doubted.Store(false)
+		r.set.padded.Store(false)
 		r.set.counts.rebuilds.Add(1)
 		return true
 	})

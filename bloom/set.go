@@ -72,9 +72,11 @@ type Set struct {
 
 	state atomic.Pointer[state] // never nil
 
-	changing sync.Mutex  // held while state is replaced
-	saving   sync.Mutex  // held while a snapshot is written to a directory
-	damaged  atomic.Bool // bits were wrong, or set for want of better: a rebuild mends it
+	changing sync.Mutex // held while state is replaced
+	saving   sync.Mutex // held while a snapshot is written to a directory
+
+	doubted atomic.Bool // Scrub found a key denied: others may be
+	padded  atomic.Bool // some bits are set because nobody knows them
 
 	counts counts
 }

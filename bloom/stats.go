@@ -112,7 +112,7 @@ func (s *Set) Stats() Stats {
 	out := Stats{
 		Ready: st.complete, Keys: st.keys(), Generations: len(st.gens), Bytes: st.bytes(),
 		Fill: st.gens[0].fill(), BaseFill: st.base().fill(), EstimatedErrorRate: st.errorRate(),
-		Degraded: st.gens[0].full() && !mayGrow, Damaged: s.damaged.Load(), Rebuilding: st.next != nil,
+		Degraded: st.gens[0].full() && !mayGrow, Damaged: s.damaged(), Rebuilding: st.next != nil,
 		Confirmed: s.counts.confirmed.Load(), FalsePositives: s.counts.falsePositives.Load(),
 		Rebuilds: s.counts.rebuilds.Load(), RebuildsFailed: s.counts.aborted.Load(),
 		Scrubbed: s.counts.scrubbed.Load(), Repaired: s.counts.repaired.Load(),
@@ -132,6 +132,9 @@ func suspect(tested, wrong, estimated float64) bool {
 	expected := 2 * estimated * tested
 	return wrong > expected+5*math.Sqrt(expected)+5
 }
+
+// damaged reports whether a rebuild would mend anything.
+func (s *Set) damaged() bool { return s.doubted.Load() || s.padded.Load() }
 
 // Keys returns how many keys were added that were not in the set before. A key
 // that was taken for present by mistake is not counted.

@@ -8,7 +8,7 @@ import (
 )
 
 // stores are the packages that keep bytes whose layout is frozen.
-var stores = []string{"archive", "blob", "bus", "chain", "chain/ledger", "edge", "internal/pebblex", "jobs", "vault", "wire"}
+var stores = []string{"archive", "blob", "bloom", "bus", "chain", "chain/ledger", "edge", "internal/pebblex", "jobs", "vault", "wire"}
 
 // Every golden file of a stored format is named where the format is described.
 func TestEveryGoldenFileIsNamed(t *testing.T) {
