@@ -34,6 +34,7 @@ func (n *Node) lookForFiles(ctx context.Context, last uint64) {
 	if n.cfg.Files == nil {
 		return
 	}
+	n.background.Go(func() { n.watchLostFiles(ctx) })
 	began, looked, missing := time.Now(), 0, 0
 	for from, _ := prefixBounds(prefixIndex); from != nil; {
 		files, next, err := n.filesFrom(from, last)
@@ -65,8 +66,12 @@ func (n *Node) lookForFiles(ctx context.Context, last uint64) {
 	n.cfg.Log.Info("the files that records name are there", "files", looked, "dur", time.Since(began))
 }
 
-// holdsFile reports whether a file is there, and quarantines the archive if not.
+// holdsFile reports whether a file is there, or known to be lost, and quarantines
+// the archive if not.
 func (n *Node) holdsFile(ctx context.Context, f namedFile) (there bool, err error) {
+	if n.lost.files.knows(f.sha256) {
+		return true, nil
+	}
 	there, err = n.cfg.Files.Holds(ctx, f.sha256)
 	switch {
 	case fault.Is(err, fault.Corrupt):

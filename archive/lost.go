@@ -16,7 +16,9 @@ type losses struct {
 	ids map[uint64]wire.RecordID
 	// open are the lost records that have not been stored again; the committer's.
 	open map[wire.RecordID]struct{}
-	// count is the number of open.
+	// files are those whose bytes are lost.
+	files goneFiles
+	// count is the number of open, of records and of files.
 	count atomic.Uint64
 }
 
@@ -30,7 +32,7 @@ func (l *losses) has(seq uint64) bool {
 func (l *losses) found(id wire.RecordID) {
 	if _, lost := l.open[id]; lost {
 		delete(l.open, id)
-		l.count.Store(uint64(len(l.open)))
+		l.count.Add(^uint64(0))
 	}
 }
 
@@ -43,8 +45,8 @@ func (l *losses) sum() uint64 {
 	return sum
 }
 
-// readLosses reads which records are lost, and looks which of them have been
-// stored again. It is called before the committer runs.
+// readLosses reads which records and files are lost, and looks which of them have
+// been stored again. It is called before the committer runs.
 func (n *Node) readLosses() (err error) {
 	n.lost.ids, n.lost.open = map[uint64]wire.RecordID{}, map[wire.RecordID]struct{}{}
 	it, err := n.iterate(prefixBounds(prefixLost))
@@ -72,5 +74,6 @@ func (n *Node) readLosses() (err error) {
 		}
 	}
 	n.lost.count.Store(uint64(len(n.lost.open)))
+	n.findLostFiles()
 	return nil
 }

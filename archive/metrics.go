@@ -58,7 +58,7 @@ func newMetrics(n *Node) *metrics {
 		value      func() float64
 	}{
 		{"records", "Durable records that can be read.", func() float64 { return float64(n.records()) }},
-		{"lost_records", "Records of which only the leaf is left: no copy was found at a repair, and none was put since.", func() float64 { return float64(n.lost.count.Load()) }},
+		{"lost_records", "Records of which only the leaf is left, and files whose bytes are gone: no copy was found at a repair, and none came since.", func() float64 { return float64(n.lost.count.Load()) }},
 		{"mark_age_seconds", "For how long the oldest durable record that no mark covers has been waiting for one; 0 if there is none.", func() float64 { return n.keeper.age().Seconds() }},
 		{"clock_behind_seconds", "By how much the clock is behind the last record.", func() float64 { return n.clockBehind().Seconds() }},
 		{"readonly", "1 if the archive only answers: it is damaged, its store failed, its disk is full, or it was told to.", func() float64 {

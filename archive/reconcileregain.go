@@ -8,7 +8,8 @@ import (
 	"github.com/verae/archive/wire"
 )
 
-// regain gets back the records that are lost here and that a live archive has.
+// regain gets back the records and files that are lost here and that a live
+// archive has.
 // A repair could not find them; perhaps who has them was silent then. They are
 // stored anew, with sequence numbers of their own; the stubs stay. What nobody
 // has is not a copy that failed: the archive's hello counts it as lost.
@@ -17,7 +18,12 @@ func (r *Reconciler) regain(ctx context.Context) error {
 	if n.lost.count.Load() == 0 || n.Hello().State != wire.StateUp {
 		return nil
 	}
-	ids := slices.Compact(slices.SortedFunc(maps.Values(n.lost.ids), func(a, b wire.RecordID) int { return slices.Compare(a[:], b[:]) }))
+	ids := slices.Collect(maps.Values(n.lost.ids))
+	for _, f := range n.stillLost() {
+		ids = append(ids, f.record)
+	}
+	slices.SortFunc(ids, func(a, b wire.RecordID) int { return slices.Compare(a[:], b[:]) })
+	ids = slices.Compact(ids)
 	for chunk := range slices.Chunk(ids, reconcileBatch) {
 		have, err := n.HasRecords(ctx, chunk)
 		if err != nil {

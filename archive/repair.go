@@ -61,7 +61,8 @@ type RepairFile struct {
 	Seq    uint64      `json:"seq"` // of the first record that names it
 	SHA256 wire.Digest `json:"sha256"`
 	CID    string      `json:"cid"`
-	Lost   bool        `json:"lost"` // no copy was found; else it was fetched
+	Lost   bool        `json:"lost"`           // no copy was found; else it was fetched
+	Known  bool        `json:"known,omitzero"` // an earlier repair has found that it is lost
 }
 
 // The words of RepairReport.Mark.
@@ -71,10 +72,11 @@ const (
 	MarkNone  = "none"  // nobody's: the operator trusts the store
 )
 
-// Clean reports whether the archive is whole now: no record and no file is lost.
+// Clean reports whether the archive is whole now: no record and no file was found
+// to be lost.
 func (r *RepairReport) Clean() bool {
 	for _, f := range r.Files {
-		if f.Lost {
+		if f.Lost && !f.Known {
 			return false
 		}
 	}
@@ -96,7 +98,8 @@ func (r *RepairReport) Behind() bool { return r.HeardSeq > r.Seq }
 //     which it was and where it stood. It is fetched from another archive by its
 //     id, which proves the content, and gets back its envelope, so that its leaf
 //     is the same.
-//   - What nobody has becomes a stub that proves the leaf and holds no content.
+//   - What nobody has becomes a stub that proves the leaf and holds no content. A
+//     file that nobody has is put on the list of lost files.
 //   - Index, tenants, put ids, tree, skeleton and mark are made from that anew.
 //
 // The root at the mark must then be the root that the mark has signed; else the
@@ -131,7 +134,11 @@ func Repair(ctx context.Context, c RepairConfig) (report *RepairReport, err erro
 	if err != nil {
 		return r.report, fmt.Errorf("archive: repair %s: %w", c.Dir, err)
 	}
+	r.knownLost()
 	err = r.run(ctx)
+	if err == nil && !c.DryRun {
+		err = r.listLost()
+	}
 	return r.report, errors.Join(err, hold.Close())
 }
 
@@ -153,6 +160,8 @@ type repairer struct {
 	boneless uint64 // records under the mark that the skeleton does not name
 	// mended has the outcome of every file that was not whole.
 	mended map[string]*mendedFile
+	// gone are the files that earlier repairs have found to be lost.
+	gone map[wire.Digest]bool
 }
 
 func (r *repairer) run(ctx context.Context) (err error) {

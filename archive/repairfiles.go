@@ -2,6 +2,7 @@ package archive
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/verae/archive/internal/fault"
@@ -12,7 +13,8 @@ import (
 type mendedFile struct {
 	report int // index in the report's Files
 	lost   bool
-	size   int64 // as its record says
+	size   int64         // as its record says
+	record wire.RecordID // the first that names it
 }
 
 // fileKey names a file of a record.
@@ -20,7 +22,7 @@ func fileKey(sha256 [32]byte, cid string) string { return wire.Digest(sha256).St
 
 // file makes sure of the file of a record: it is whole, or fetched, or known to
 // be lost.
-func (r *repairer) file(ctx context.Context, seq uint64, f *wire.File) (whole bool, err error) {
+func (r *repairer) file(ctx context.Context, seq uint64, id wire.RecordID, f *wire.File) (whole bool, err error) {
 	key := fileKey(f.SHA256, f.CID)
 	if m := r.mended[key]; m != nil {
 		if m.lost {
@@ -31,15 +33,15 @@ func (r *repairer) file(ctx context.Context, seq uint64, f *wire.File) (whole bo
 	if whole, err := r.hasFile(ctx, f); whole || err != nil {
 		return whole, err
 	}
-	m := &mendedFile{report: len(r.report.Files), lost: true, size: f.Size}
+	m := &mendedFile{report: len(r.report.Files), lost: true, size: f.Size, record: id}
 	r.mended[key] = m
-	r.report.Files = append(r.report.Files, RepairFile{Seq: seq, SHA256: f.SHA256, CID: f.CID, Lost: true})
+	r.report.Files = append(r.report.Files, RepairFile{Seq: seq, SHA256: f.SHA256, CID: f.CID, Lost: true, Known: r.gone[f.SHA256]})
 	if r.Refetch != nil && !r.DryRun {
 		err := r.Refetch(ctx, *f)
 		if err == nil {
 			var has bool
 			if has, err = r.hasFile(ctx, f); has {
-				m.lost, r.report.Files[m.report].Lost = false, false
+				m.lost, r.report.Files[m.report].Lost, r.report.Files[m.report].Known = false, false, false
 				return true, nil
 			}
 		}
@@ -49,6 +51,31 @@ func (r *repairer) file(ctx context.Context, seq uint64, f *wire.File) (whole bo
 	}
 	r.broken[seq] = key
 	return false, nil
+}
+
+// knownLost reads which files were found to be lost before.
+func (r *repairer) knownLost() {
+	list, err := readLostFiles(r.Config)
+	if err != nil {
+		r.report.Damages = append(r.report.Damages, err.Error())
+	}
+	r.gone = map[wire.Digest]bool{}
+	for _, f := range list {
+		r.gone[f.sha256] = true
+	}
+}
+
+// listLost writes down which files are lost, so that the archive can go on
+// without them. Until then they are damage, and the repair can be run again.
+func (r *repairer) listLost() error {
+	var lost []lostFile
+	for _, m := range r.mended {
+		if m.lost {
+			lost = append(lost, lostFile{r.report.Files[m.report].SHA256, m.record, wire.At(r.Now())})
+		}
+	}
+	slices.SortFunc(lost, func(a, b lostFile) int { return slices.Compare(a.sha256[:], b.sha256[:]) })
+	return addLostFiles(r.Config, lost)
 }
 
 // hasFile reports whether the bytes of a file are here, as far as its store can

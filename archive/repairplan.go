@@ -119,7 +119,7 @@ func (r *repairer) fill(ctx context.Context, s slot, lost map[wire.RecordID]*hol
 			earlier.again = true
 		}
 		if rec := f.record(); rec.File != nil {
-			_, err := r.file(ctx, s.seq, rec.File)
+			_, err := r.file(ctx, s.seq, s.id, rec.File)
 			return err
 		}
 		return nil

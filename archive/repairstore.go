@@ -185,7 +185,7 @@ func (b *builder) stub(batch *pebble.Batch, s slot, n *hole) error {
 func (b *builder) record(ctx context.Context, batch *pebble.Batch, s slot, raw []byte, rec *wire.PutRecord, putID *putKey) error {
 	var blocks [][digestLen]byte
 	if rec.File != nil {
-		if _, err := b.file(ctx, s.seq, rec.File); err != nil {
+		if _, err := b.file(ctx, s.seq, s.id, rec.File); err != nil {
 			return err
 		}
 		var err error

@@ -130,6 +130,7 @@ type fakeNode struct {
 	state   string
 	byPut   map[wire.PutID]wire.RecordID
 	records []wire.Record
+	lost    map[[32]byte]bool
 	queries int
 }
 
@@ -188,6 +189,12 @@ func (n *fakeNode) Answer(ctx context.Context, q wire.Query) (wire.Reply, bool, 
 		}
 	}
 	return reply, len(reply.Records) > 0, nil
+}
+
+func (n *fakeNode) FileLost(sha256 [32]byte) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.lost[sha256]
 }
 
 func (n *fakeNode) FileOf(_ context.Context, viewer wire.TenantID, cid string, digest [32]byte) (wire.File, bool, error) {

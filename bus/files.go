@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/verae/archive/archive"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/wire"
 )
@@ -93,16 +94,21 @@ func (a *Archives) fill(ctx context.Context, u *upload, src io.Reader) error {
 }
 
 // readFault sums up why no holder of a file could give a range. One that was
-// found damaged somewhere is not "not there".
+// found damaged somewhere is not "not there", and lost only if none of them may
+// have it still.
 func readFault(cid string, errs []error) error {
 	kind, code := fault.NotFound, CodeNotFound
 	for _, err := range errs {
-		switch k := fault.KindOf(err); k {
-		case fault.NotFound:
-		case fault.Corrupt:
+		switch k := fault.KindOf(err); {
+		case k == fault.NotFound:
+		case fault.CodeOf(err) == archive.CodeFileLost:
+			if kind == fault.NotFound {
+				kind, code = k, archive.CodeFileLost
+			}
+		case k == fault.Corrupt:
 			kind, code = k, fault.CodeOf(err)
 		default:
-			if kind != fault.Corrupt {
+			if kind != fault.Corrupt || code == archive.CodeFileLost {
 				kind, code = k, fault.CodeOf(err)
 			}
 		}

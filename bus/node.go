@@ -17,6 +17,8 @@ type Node interface {
 	// FileOf returns a file in whose DAG is the block with the multihash digest
 	// of the canonical CID, if viewer may read one; that CID's own is preferred.
 	FileOf(ctx context.Context, viewer wire.TenantID, cid string, digest [32]byte) (wire.File, bool, error)
+	// FileLost reports whether the bytes of a file are known to be lost here.
+	FileLost(sha256 [32]byte) bool
 	// Hello describes the archive as it is now.
 	Hello() wire.Hello
 	// SetState changes the state that Hello tells.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/verae/archive/archive"
 	"github.com/verae/archive/blob"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/wire"
@@ -159,6 +160,14 @@ func TestNamedFileThatIsGoneIsDamage(t *testing.T) {
 	wantFault(t, err, fault.Corrupt, blob.CodeCorrupt)
 	_, err = w.archives.ReadFile(t.Context(), w.ids, tenantB, file.CID, file.Size)
 	wantFault(t, err, fault.NotFound, CodeNotFound)
+	// One that is known to be lost is told as that.
+	w.sites[0].node.mu.Lock()
+	w.sites[0].node.lost = map[[32]byte]bool{file.SHA256: true}
+	w.sites[0].node.mu.Unlock()
+	_, err = w.archives.ReadFile(t.Context(), w.ids, tenantA, file.CID, file.Size)
+	wantFault(t, err, fault.Corrupt, archive.CodeFileLost)
+	_, err = w.archives.ReadFile(t.Context(), w.ids, tenantB, file.CID, file.Size)
+	wantFault(t, err, fault.NotFound, CodeNotFound)
 }
 
 // A block of somebody's file, or a file whose bytes are a node of another file's
@@ -178,6 +187,7 @@ func TestFileIsReadableByItsOwnCIDOnly(t *testing.T) {
 
 func TestReadFileSumsUpWhyNobodyCould(t *testing.T) {
 	corrupt := fault.New(fault.Corrupt, "BLOB_CORRUPT", "c")
+	lost := fault.New(fault.Corrupt, "FILE_LOST", "l")
 	gone := fault.New(fault.Transient, CodeUnreachable, "g")
 	none := fault.New(fault.NotFound, CodeNotFound, "n")
 	for name, tc := range map[string]struct {
@@ -190,6 +200,10 @@ func TestReadFileSumsUpWhyNobodyCould(t *testing.T) {
 		"perhaps at other": {[]error{gone, none}, fault.Transient, CodeUnreachable},
 		"damaged":          {[]error{corrupt, gone, none}, fault.Corrupt, "BLOB_CORRUPT"},
 		"damaged last":     {[]error{none, gone, corrupt}, fault.Corrupt, "BLOB_CORRUPT"},
+		"lost":             {[]error{none, lost, none}, fault.Corrupt, "FILE_LOST"},
+		"lost or silent":   {[]error{lost, gone}, fault.Transient, CodeUnreachable},
+		"silent or lost":   {[]error{gone, lost}, fault.Transient, CodeUnreachable},
+		"lost and damaged": {[]error{lost, corrupt, lost}, fault.Corrupt, "BLOB_CORRUPT"},
 	} {
 		t.Run(name, func(t *testing.T) { wantFault(t, readFault("cid", tc.errs), tc.kind, tc.code) })
 	}

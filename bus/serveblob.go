@@ -6,6 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/verae/archive/archive"
 	"github.com/verae/archive/blob"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/wire"
@@ -119,6 +120,9 @@ func (s *ArchiveService) read(ctx context.Context, msg *nats.Msg) error {
 		return errNoFile
 	}
 	data, _, err := s.blobs.Read(ctx, cid.String(), r.Offset, int(r.Length))
+	if (fault.Is(err, fault.NotFound) || fault.Is(err, fault.Corrupt)) && s.node.FileLost(file.SHA256) {
+		return fault.New(fault.Corrupt, archive.CodeFileLost, "file %s is lost: no archive that was asked had its bytes: %w", cid, err)
+	}
 	if fault.Is(err, fault.NotFound) {
 		// A record here names it, and this tenant may read it: to say that it is
 		// not there would deny what was acknowledged.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/verae/archive/archive"
@@ -46,6 +47,7 @@ type fileOutput struct {
 	SHA256 wire.Digest `json:"sha256"`
 	CID    string      `json:"cid"`
 	Size   int64       `json:"size"`
+	Known  bool        `json:"known,omitzero"` // of a lost file: an earlier repair has found that it is
 }
 
 // Run repairs a stopped archive, its files first: records name them.
@@ -141,6 +143,9 @@ func (r *archiveRepair) run(ctx context.Context) error {
 				return r.refetch(ctx, blob.FileRef{SHA256: f.SHA256, CID: f.CID, Size: f.Size})
 			},
 		})
+		if err == nil {
+			r.knownLost()
+		}
 		return err
 	}); err != nil {
 		r.report.Records = nil // what was not done is not reported
@@ -165,10 +170,18 @@ func (c *Archived) unfinishedRepair() error {
 	return nil
 }
 
-// outcome is the end of a repair that was done: whole, or not any more.
+// knownLost notes which of the lost files were known to be.
+func (r *archiveRepair) knownLost() {
+	for i, f := range r.report.Files.Lost {
+		r.report.Files.Lost[i].Known = slices.ContainsFunc(r.report.Records.Files, func(k archive.RepairFile) bool { return k.SHA256 == f.SHA256 && k.Known })
+	}
+}
+
+// outcome is the end of a repair that was done: whole, or not any more. What was
+// lost before is told, and was settled then.
 func (r *archiveRepair) outcome() error {
 	records := r.report.Records
-	if records.Clean() && len(r.report.Files.Lost) == 0 {
+	if records.Clean() && !slices.ContainsFunc(r.report.Files.Lost, func(f fileOutput) bool { return !f.Known }) {
 		return nil
 	}
 	if records.Behind() && len(records.Lost)+len(records.LeftOut) == 0 {
@@ -176,10 +189,12 @@ func (r *archiveRepair) outcome() error {
 	}
 	lost := map[wire.Digest]bool{}
 	for _, f := range r.report.Files.Lost {
-		lost[f.SHA256] = true
+		if !f.Known {
+			lost[f.SHA256] = true
+		}
 	}
 	for _, f := range records.Files {
-		if f.Lost {
+		if f.Lost && !f.Known {
 			lost[f.SHA256] = true
 		}
 	}

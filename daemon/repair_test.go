@@ -216,6 +216,14 @@ func TestArchivedRepairOfFiles(t *testing.T) {
 	if out := a.repair(serve.ExitDamaged, "--offline", "--files-gone"); !strings.Contains(out, "lost: file") {
 		t.Errorf("without the file: %s", out)
 	}
+	if out := a.repair(serve.ExitOK, "--offline"); !strings.Contains(out, "lost before: file") {
+		t.Errorf("what is settled: %s", out)
+	}
+	a.open(func(n *archive.Node, _ *blob.Store) {
+		if h := n.Hello(); h.State != wire.StateUp || h.Lost != 1 {
+			t.Errorf("with a lost file: %+v", h)
+		}
+	})
 }
 
 // TestNoServiceBesideAnUnfinishedRepair: an archive whose repair was cut short

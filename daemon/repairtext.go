@@ -34,10 +34,14 @@ func (w *repairWriter) files(r repairReport) {
 		w.line("%sfetched: file %s, %d bytes", w.would, f.SHA256, f.Size)
 	}
 	for _, f := range r.Files.Lost {
-		w.line("%slost: file %s, %d bytes", w.would, f.SHA256, f.Size)
+		if !f.Known {
+			w.line("%slost: file %s, %d bytes", w.would, f.SHA256, f.Size)
+		}
 	}
 	for _, f := range r.Records.Files {
-		if f.Lost {
+		if f.Known {
+			w.line("lost before: file %s of seq %d", f.SHA256, f.Seq)
+		} else if f.Lost {
 			w.line("%slost: file %s of seq %d", w.would, f.SHA256, f.Seq)
 		} else {
 			w.line("made whole: file %s of seq %d", f.SHA256, f.Seq)

@@ -28,6 +28,7 @@ const (
 	codeTooManyUploads   = "TOO_MANY_UPLOADS"
 	codeInternal         = "INTERNAL"
 	codeUnavailable      = "UNAVAILABLE"
+	codeFileLost         = "FILE_LOST" // as archives say it
 )
 
 // statusOfKind is the HTTP status of a fault whose code is not in statusOfCode.

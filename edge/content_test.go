@@ -240,6 +240,7 @@ func TestAcknowledgedFileIsNeverDenied(t *testing.T) {
 	}{
 		"none of the holders has it": {fault.New(fault.NotFound, "NOT_FOUND", "bus: no such file"), "5"},
 		"all of them lost it":        {fault.New(fault.Corrupt, "BLOB_CORRUPT", "bus: /data/x is damaged"), "5"},
+		"they know it as lost":       {fault.New(fault.Corrupt, "FILE_LOST", "bus: file x is lost"), "5"},
 		"they are silent":            {fault.New(fault.Transient, "ARCHIVE_UNREACHABLE", "bus: archive-a: no process"), "5"},
 		"they are busy":              {fault.New(fault.Transient, "BUSY", "bus: busy").After(9 * time.Second), "9"},
 		"their disks fail":           {errors.New("bus: input/output error"), "5"},
@@ -252,7 +253,11 @@ func TestAcknowledgedFileIsNeverDenied(t *testing.T) {
 			for _, path := range []string{"/zapier/v1/files/" + id.String(), "/ipfs/" + w.store.files[id][acme].CID} {
 				a := w.do(w.request("GET", path, "", "x-api-key", mine))
 				p := a.problem(t)
-				if p.Status != 503 || p.Code != "ARCHIVES_MISSING" || a.Header.Get("Retry-After") != c.wait {
+				code := "ARCHIVES_MISSING"
+				if fault.CodeOf(c.err) == codeFileLost {
+					code = codeFileLost
+				}
+				if p.Status != 503 || p.Code != code || a.Header.Get("Retry-After") != c.wait {
 					t.Errorf("%s: %d %s, Retry-After %q", path, p.Status, p.Code, a.Header.Get("Retry-After"))
 				}
 				if strings.Contains(string(a.body), "bus: ") {

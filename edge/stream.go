@@ -32,6 +32,10 @@ func (s *Server) open(x *exchange, f jobs.File, tenant wire.TenantID) io.ReadClo
 func (x *exchange) undelivered(err error) error {
 	wait := cmp.Or(fault.RetryAfter(err), retryFile)
 	x.note(fault.New(fault.KindOf(err), fault.CodeOf(err), "edge: no archive delivers the file: %w", err).After(wait))
+	if fault.CodeOf(err) == codeFileLost {
+		return fault.New(fault.Transient, codeFileLost,
+			"archives: the file was stored, and those that had it have lost its bytes and found no other copy: whoever has the bytes can send them again").After(wait)
+	}
 	return fault.New(fault.Transient, "ARCHIVES_MISSING",
 		"archives: the file is stored, and none of those that answer can deliver it now: ask again").After(wait)
 }
