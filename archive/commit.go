@@ -45,7 +45,7 @@ func (n *Node) commit(items []*pending) {
 		return
 	}
 	r := n.resolve(it, items, out)
-	stored := n.store(it, r.fresh)
+	stored := n.store(it, r)
 	for _, i := range r.freshAt {
 		out[i] = outcome{seq: items[i].seq, err: stored}
 	}
@@ -69,6 +69,8 @@ type resolution struct {
 	fresh     []*pending // to be stored
 	freshAt   []int      // their places in the batch
 	followers []follower // answered as soon as first is durable
+	// absent are the put ids that the store was asked for and does not have.
+	absent map[putKey]struct{}
 }
 
 // follower is a put that repeats, or contradicts, one before it in the batch.
@@ -80,10 +82,11 @@ type follower struct {
 
 // resolve applies law 3. What the store decides it answers in out.
 func (n *Node) resolve(it *pebble.Iterator, items []*pending, out []outcome) (r resolution) {
+	r.absent = make(map[putKey]struct{}, len(items))
 	puts := make(map[putKey]*pending, len(items))
 	ids := make(map[wire.RecordID]*pending, len(items))
 	for i, p := range items {
-		if prior, decided := n.prior(it, p); decided {
+		if prior, decided := n.prior(it, p, r.absent); decided {
 			out[i] = prior
 			continue
 		}
@@ -105,8 +108,8 @@ func (n *Node) resolve(it *pebble.Iterator, items []*pending, out []outcome) (r 
 }
 
 // prior looks for p's put id and record id in the store. decided is false if
-// neither is there.
-func (n *Node) prior(it *pebble.Iterator, p *pending) (out outcome, decided bool) {
+// neither is there. A put id that is not goes to absent.
+func (n *Node) prior(it *pebble.Iterator, p *pending, absent map[putKey]struct{}) (out outcome, decided bool) {
 	if p.hasPutID {
 		found, err := pebblex.Has(it, putIDKey(p.putID))
 		if err != nil {
@@ -124,6 +127,7 @@ func (n *Node) prior(it *pebble.Iterator, p *pending) (out outcome, decided bool
 			}
 			return outcome{err: n.damaged("put id %x is of seq %d, which is lost", p.putID, seq)}, true
 		}
+		absent[p.putID] = struct{}{}
 	}
 	if n.filter.Test(p.id) == bloom.Absent {
 		return outcome{}, false
@@ -156,7 +160,8 @@ func conflict(seq uint64, id wire.RecordID) error {
 
 // store writes fresh puts in one synced commit and advances the durable
 // sequence number. An error means that none of them may be acknowledged.
-func (n *Node) store(it *pebble.Iterator, fresh []*pending) error {
+func (n *Node) store(it *pebble.Iterator, r resolution) error {
+	fresh := r.fresh
 	if len(fresh) == 0 {
 		return nil
 	}
@@ -169,7 +174,7 @@ func (n *Node) store(it *pebble.Iterator, fresh []*pending) error {
 	batch := n.db.NewBatch()
 	end, bones, err := n.fill(batch, fresh)
 	if err == nil {
-		err = n.guard(it, batch)
+		err = n.guard(it, batch, r.absent)
 	}
 	if err != nil {
 		return errors.Join(err, batch.Close())
@@ -201,8 +206,8 @@ func (n *Node) store(it *pebble.Iterator, fresh []*pending) error {
 // guard refuses a batch that would do more than append. Nothing is written then,
 // but what led there is a fault of this program or of the store, and no more is
 // written on top of it.
-func (n *Node) guard(it *pebble.Iterator, batch *pebble.Batch) error {
-	exists, err := n.existing(it)
+func (n *Node) guard(it *pebble.Iterator, batch *pebble.Batch, absent map[putKey]struct{}) error {
+	exists, err := n.existing(it, absent)
 	if err != nil {
 		return n.readError(err)
 	}
@@ -268,8 +273,9 @@ func fillRecord(batch *pebble.Batch, p *pending, e bone, frame []byte) error {
 // existing tells the guard whether a key is in the store. Where the log ends it
 // reads from the store, not from memory that may be wrong; it need not look up
 // keys that end in a later sequence number, because such keys are written
-// together with their log entry or not at all.
-func (n *Node) existing(it *pebble.Iterator) (func(key []byte) (bool, error), error) {
+// together with their log entry or not at all, nor put ids that it was asked for
+// through it before, which are absent.
+func (n *Node) existing(it *pebble.Iterator, absent map[putKey]struct{}) (func(key []byte) (bool, error), error) {
 	end := uint64(0)
 	if _, after := prefixBounds(prefixLog); it.SeekLT(after) {
 		end, _ = logSeq(it.Key()) // another key: there is no log yet
@@ -280,6 +286,11 @@ func (n *Node) existing(it *pebble.Iterator) (func(key []byte) (bool, error), er
 	return func(key []byte) (bool, error) {
 		if seq, ok := lastSeq(key); ok && seq > end {
 			return false, nil
+		}
+		if len(key) == 1+putIDLen && key[0] == prefixPut {
+			if _, ok := absent[putKey(key[1:])]; ok {
+				return false, nil
+			}
 		}
 		return pebblex.Has(it, key)
 	}, nil

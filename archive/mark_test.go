@@ -439,7 +439,7 @@ func TestGuardRefusesEveryOtherKind(t *testing.T) {
 			must1(t, add(batch))
 			it, err := n.db.NewIter(&pebble.IterOptions{UseL6Filters: true})
 			must1(t, err)
-			if err := n.guard(it, batch); fault.CodeOf(err) != "NOT_APPEND" || n.health.damage() == "" {
+			if err := n.guard(it, batch, nil); fault.CodeOf(err) != "NOT_APPEND" || n.health.damage() == "" {
 				t.Errorf("%v", err)
 			}
 			must1(t, it.Close())
