@@ -38,7 +38,7 @@ func (c *checker) logParts() (parts []*logPart, end bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	for records := 0; records < stepParts*c.side && !end; {
+	for records := 0; records < c.perStep() && !end; {
 		if !it.SeekGE(from) {
 			end = true
 			break

@@ -56,7 +56,7 @@ func (c *checker) sumRows(ctx context.Context) (size int, end bool, err error) {
 			return 0, false, err
 		}
 	}
-	now := c.scans[:min(len(c.scans), stepParts*c.side)]
+	now := c.scans[:min(len(c.scans), c.perStep())]
 	c.scans = c.scans[len(now):]
 	err = c.sideBySide(len(now), func(i int) error {
 		_, err := now[i].run(ctx)

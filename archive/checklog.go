@@ -15,12 +15,21 @@ const (
 	checkRows  = 2048
 )
 
-// What all processors check in a step: so many parts of checkRows for each, and
-// about so many bytes. The store can not be closed meanwhile.
+// What all processors check in a step: so many parts each, of checkRows entries or
+// of a table file, and of the log about so many bytes. The store can not be closed
+// meanwhile.
 const (
 	stepParts = 16
 	stepBytes = 256 << 20
 )
+
+// perStep returns how many parts are checked in a step.
+func (c *checker) perStep() int {
+	if c.side == 1 {
+		return 1
+	}
+	return stepParts * c.side
+}
 
 // logEntry is what a log entry says by itself.
 type logEntry struct {

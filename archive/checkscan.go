@@ -113,7 +113,11 @@ func (s *rowScan) row(key, value []byte) {
 func (s *rowScan) skip(cause error) (end bool, err error) {
 	s.unread = true
 	from := paddedSeq(s.from[1:])
-	s.c.unreadable(FindingIndex, fmt.Sprintf("the index from key %x on", s.from), cause)
+	after := s.key
+	if after == nil {
+		after = s.from
+	}
+	s.c.unreadable(FindingIndex, fmt.Sprintf("the index from key %x on", after), cause)
 	for step := uint64(1); step != 0 && from+step >= from; step *= 2 {
 		key := binary.BigEndian.AppendUint64([]byte{s.from[0]}, from+step)
 		if bytes.Compare(key, s.to) >= 0 {
@@ -162,7 +166,7 @@ func (c *checker) cut(it *pebble.Iterator, from, to []byte, depth int) []*rowSca
 		return whole
 	}
 	mid := halfway(first, it.Key())
-	if mid == nil {
+	if mid == nil || bytes.Compare(mid, to) >= 0 {
 		return whole
 	}
 	return append(c.cut(it, from, mid, depth-1), c.cut(it, mid, to, depth-1)...)

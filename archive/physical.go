@@ -3,6 +3,7 @@ package archive
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/verae/archive/blob"
@@ -10,7 +11,7 @@ import (
 	"github.com/verae/archive/wire"
 )
 
-// tables reads the next table file of the record store.
+// tables reads the next table files of the record store.
 func (c *checker) tables(ctx context.Context) error {
 	v := pebblex.Verify{FS: c.n.cfg.FS, Dir: c.n.cfg.storeDir(), Read: c.pace}.Of(c.n.db)
 	if c.pos.Table == "" && c.pos.Until == "" {
@@ -41,31 +42,39 @@ func storeFile(path, what string, damage bool) Finding {
 	return Finding{Kind: FindingStoreFile, What: path + ": " + what, Damage: damage, Path: path}
 }
 
-// nextTable checks the first of the tables that is behind the position, or
-// begins the next phase when none is. Tables that came since the phase began are
+// nextTable checks the first tables that are behind the position, side by side if
+// the check has all processors, or begins the next phase when there are none. Tables that came since the phase began are
 // left to the next check: there may be no end of them.
 func (c *checker) nextTable(names []string, next string, check func(name string) (*Finding, int64, error)) error {
 	p := c.pos
 	if p.Until == "" && len(names) > 0 {
 		p.Until = names[len(names)-1]
 	}
-	for _, name := range names {
-		if compareTables(name, p.Table) <= 0 || compareTables(name, p.Until) > 0 {
-			continue
-		}
-		f, size, err := check(name)
-		if err != nil {
-			return err
-		}
-		if f != nil {
-			c.found(*f)
-		}
-		p.Table = name
-		p.Report.Tables++
-		p.Report.Bytes += size
+	names = slices.DeleteFunc(names, func(name string) bool {
+		return compareTables(name, p.Table) <= 0 || compareTables(name, p.Until) > 0
+	})
+	if len(names) == 0 {
+		p.Phase, p.Table, p.Until = next, "", ""
 		return nil
 	}
-	p.Phase, p.Table, p.Until = next, "", ""
+	names = names[:min(len(names), c.perStep())]
+	sizes := make([]int64, len(names))
+	err := c.sideBySide(len(names), func(i int) (err error) {
+		f, size, err := check(names[i])
+		if f != nil && err == nil {
+			c.found(*f)
+		}
+		sizes[i] = size
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	p.Table = names[len(names)-1]
+	p.Report.Tables += uint64(len(names))
+	for _, size := range sizes {
+		p.Report.Bytes += size
+	}
 	return nil
 }
 
@@ -74,7 +83,7 @@ func compareTables(a, b string) int {
 	return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b))
 }
 
-// fileTables reads the next table file of the index of the file store.
+// fileTables reads the next table files of the index of the file store.
 func (c *checker) fileTables(ctx context.Context) error {
 	if c.o.Blobs == nil {
 		c.pos.Phase = phaseLog
