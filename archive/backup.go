@@ -64,6 +64,11 @@ func (n *Node) copyTo(ctx context.Context, b *pebblex.Backup, rel, note string) 
 	if err := b.AddBytes(path.Join(rel, "highwater"), []byte(note)); err != nil {
 		return err
 	}
+	if _, err := n.cfg.FS.Stat(n.cfg.lostFilesPath()); err == nil { // no repair runs beside it
+		if err := b.AddFile(ctx, path.Join(rel, "lost-files"), n.cfg.lostFilesPath()); err != nil {
+			return err
+		}
+	}
 	return n.backupWitness(ctx, b, path.Join(rel, witnessDir))
 }
 

@@ -63,7 +63,7 @@ func (n *Node) lookForFiles(ctx context.Context, last uint64) {
 		n.cfg.Log.Error("files that records name are missing", "files", missing, "of", looked, "dur", time.Since(began))
 		return
 	}
-	n.cfg.Log.Info("the files that records name are there", "files", looked, "dur", time.Since(began))
+	n.cfg.Log.Info("the files that records name are there, but for those known to be lost", "files", looked, "lost", len(n.stillLost()), "dur", time.Since(began))
 }
 
 // holdsFile reports whether a file is there, or known to be lost, and quarantines

@@ -6,11 +6,13 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/verae/archive/blob"
 	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/internal/pebblex"
 	"github.com/verae/archive/internal/pebblex/faultfs"
 	"github.com/verae/archive/wire"
 )
@@ -147,6 +149,22 @@ func TestLostFilesAddUp(t *testing.T) {
 	wantState(t, s.Node, wire.StateUp, "")
 	if h := s.Hello(); h.Lost != 2 || !s.FileLost(first.File.SHA256) || !s.FileLost(second.File.SHA256) {
 		t.Errorf("%+v", h)
+	}
+}
+
+// What is known to be lost is known to a copy too.
+func TestLostFilesAreInABackup(t *testing.T) {
+	s := newShelf(t, "archive-a")
+	s.scan(t, 1, 3000)
+	s.repaired(t, func() { lostBytes["the bytes"](t, s) })
+	w, err := pebblex.NewBackup(s.fs, "backup", "archive", "archive-a", time.Now())
+	must1(t, err)
+	must1(t, s.Backup(t.Context(), w, "records"))
+	c := s.cfg
+	c.Dir = "backup/records"
+	list, err := readLostFiles(c)
+	if want, _ := readLostFiles(s.cfg); err != nil || len(list) != 1 || list[0] != want[0] {
+		t.Errorf("%v, %v", list, err)
 	}
 }
 
