@@ -201,7 +201,7 @@ func TestListOfLostFilesIsFrozen(t *testing.T) {
 		{digest("one"), wire.RecordID{1}, "2026-11-30T12:00:00.000000001Z"},
 		{digest("two"), wire.RecordID{2}, "2026-12-01T12:00:00.000000000Z"},
 	}
-	golden, err := os.ReadFile("testdata/lost-files.v1.txt")
+	golden, err := os.ReadFile("testdata/lost-files.v1")
 	must1(t, err)
 	if got := encodeLostFiles(list); !bytes.Equal(got, golden) {
 		t.Errorf("the list is\n%s", got)
