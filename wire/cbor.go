@@ -52,7 +52,8 @@ func appendText(b []byte, v string) []byte {
 
 // A cborFields builds a map with small integer keys. Entries are added in
 // ascending order of key, and are fewer than 24, so that the head of the map is
-// one byte, which is written when their number is known.
+// one byte, which is written when their number is known. Its methods return what
+// it becomes, so that the bytes can be on the stack.
 type cborFields struct {
 	at   int // of the head in body
 	n    byte
@@ -63,32 +64,36 @@ type cborFields struct {
 func fieldsBehind(b []byte) cborFields { return cborFields{at: len(b), body: append(b, 0)} }
 
 // add appends an entry; v is one encoded item.
-func (f *cborFields) add(key uint64, v []byte) {
+func (f cborFields) add(key uint64, v []byte) cborFields {
 	f.n++
 	f.body = append(appendHead(f.body, cborUint, key), v...)
+	return f
 }
 
 // must appends an entry.
-func (f *cborFields) must(key uint64, v string) {
+func (f cborFields) must(key uint64, v string) cborFields {
 	f.n++
 	f.body = appendText(appendHead(f.body, cborUint, key), v)
+	return f
 }
 
 // text appends an entry unless v is empty.
-func (f *cborFields) text(key uint64, v string) {
-	if v != "" {
-		f.must(key, v)
+func (f cborFields) text(key uint64, v string) cborFields {
+	if v == "" {
+		return f
 	}
+	return f.must(key, v)
 }
 
 // digest appends an entry.
-func (f *cborFields) digest(key uint64, v [32]byte) {
+func (f cborFields) digest(key uint64, v [32]byte) cborFields {
 	f.n++
 	f.body = appendBytes(appendHead(f.body, cborUint, key), v[:])
+	return f
 }
 
 // bytes returns all that was there before, and the map.
-func (f *cborFields) bytes() []byte {
+func (f cborFields) bytes() []byte {
 	f.body[f.at] = cborMap<<5 | f.n
 	return f.body
 }

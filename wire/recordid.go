@@ -88,23 +88,23 @@ func portableCBOR(r *PutRecord, body Digest) []byte { return appendPortable(nil,
 
 func appendPortable(b []byte, r *PutRecord, body Digest) []byte {
 	f := fieldsBehind(b)
-	f.must(keyKind, string(r.Kind))
-	f.digest(keySHA256, r.SHA256)
-	f.must(keyTenantID, string(r.TenantID))
-	f.text(keySubmissionID, string(r.SubmissionID))
+	f = f.must(keyKind, string(r.Kind))
+	f = f.digest(keySHA256, r.SHA256)
+	f = f.must(keyTenantID, string(r.TenantID))
+	f = f.text(keySubmissionID, string(r.SubmissionID))
 	if r.Part != 0 {
-		f.add(keyPart, appendInt(nil, int64(r.Part)))
+		f = f.add(keyPart, appendInt(nil, int64(r.Part)))
 	}
-	f.text(keyAttachedAt, string(r.AttachedAt))
-	f.text(keyContentType, r.ContentType)
+	f = f.text(keyAttachedAt, string(r.AttachedAt))
+	f = f.text(keyContentType, r.ContentType)
 	if !body.IsZero() {
-		f.digest(keyBodySHA256, body)
+		f = f.digest(keyBodySHA256, body)
 	}
 	if r.File != nil {
-		f.add(keyFile, fileCBOR(r.File))
+		f = f.add(keyFile, fileCBOR(r.File))
 	}
 	if len(r.ShareWith) > 0 {
-		f.add(keyShareWith, sharesCBOR(r.ShareWith))
+		f = f.add(keyShareWith, sharesCBOR(r.ShareWith))
 	}
 	return f.bytes()
 }
@@ -112,11 +112,11 @@ func appendPortable(b []byte, r *PutRecord, body Digest) []byte {
 // fileCBOR leaves out the id, which is the record's own.
 func fileCBOR(file *File) []byte {
 	f := fieldsBehind(nil)
-	f.text(keyFileName, file.Name)
-	f.add(keyFileSize, appendInt(nil, file.Size))
-	f.digest(keyFileSHA256, file.SHA256)
-	f.must(keyFileCID, file.CID)
-	f.text(keyFileContentType, file.ContentType)
+	f = f.text(keyFileName, file.Name)
+	f = f.add(keyFileSize, appendInt(nil, file.Size))
+	f = f.digest(keyFileSHA256, file.SHA256)
+	f = f.must(keyFileCID, file.CID)
+	f = f.text(keyFileContentType, file.ContentType)
 	return f.bytes()
 }
 
