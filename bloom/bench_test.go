@@ -4,10 +4,12 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	library "github.com/bits-and-blooms/bloom/v3"
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/verae/archive/internal/need"
 )
@@ -162,4 +164,118 @@ func BenchmarkAgainstTheLibrary(b *testing.B) {
 		})
 	}
 	b.Logf("%d hits", hits)
+}
+
+// BenchmarkMissOfAGrownSet takes a filter of the right size as the limit of one
+// that grew to as many keys, by itself or rebuilt by its owner.
+func BenchmarkMissOfAGrownSet(b *testing.B) {
+	n := uint64(need.Rounds(1_000_000, 10_000_000))
+	right := filled(Params{Capacity: n}, n)
+	doubled, rebuilt := New(Params{Capacity: MinCapacity}), New(Params{Capacity: MinCapacity, Rebuilds: true})
+	doubled.Complete()
+	rebuilt.Complete()
+	for i := range n {
+		doubled.Add(key(i))
+		rebuilt.Add(key(i))
+		capacity, needed := rebuilt.NeedsRebuild()
+		if !needed {
+			continue
+		}
+		r, err := rebuilt.StartRebuild(capacity)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for k := range numbered(0, i+1) {
+			r.Add(k)
+		}
+		if err := r.Swap(numbered(0, min(i+1, 1000))); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.Logf("%d generations doubled, %d rebuilt", doubled.Generations(), rebuilt.Generations())
+	test := func(s *Set) func([][32]byte) {
+		return func(keys [][32]byte) {
+			for i := range keys {
+				s.Test(keys[i])
+			}
+		}
+	}
+	race(b, []*rival{
+		{name: "right-sized", run: test(right)},
+		{name: "rebuilt", limit: 0.67, run: test(rebuilt)},
+		{name: "doubled", run: test(doubled)},
+	}, pieces(1<<40, 200, 5000))
+	b.ReportMetric(float64(rebuilt.Bytes())/float64(n), "bytes/key")
+}
+
+// BenchmarkReadBesideWriter takes a reader alone as the limit of one beside a
+// goroutine that adds without a pause.
+func BenchmarkReadBesideWriter(b *testing.B) {
+	const n = 4_000_000
+	s := New(Params{Capacity: 2 * n})
+	for i := range uint64(n) {
+		s.Add(key(i))
+	}
+	s.Complete()
+	reads := func(from uint64) float64 {
+		took := time.Duration(0)
+		const count, piece = 400, 5_000
+		for keys := range pieces(from, count, piece) {
+			began := time.Now()
+			for i := range keys {
+				s.Test(keys[i])
+			}
+			took += time.Since(began)
+		}
+		return count * piece / took.Seconds()
+	}
+	alone := reads(1 << 40)
+	var stop atomic.Bool
+	written, done := 0, make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := uint64(n); !stop.Load() && i < 2*n; i++ {
+			s.Add(key(i))
+			written++
+		}
+	}()
+	began := time.Now()
+	beside := reads(1 << 41)
+	took := time.Since(began)
+	stop.Store(true)
+	<-done
+	b.Logf("alone %.2f million reads/s, beside a writer %.2f, %.2f x (limit: 2 million); %.2f million writes/s",
+		alone/1e6, beside/1e6, beside/alone, float64(written)/took.Seconds()/1e6)
+	b.ReportMetric(beside/1e6, "Mreads/s")
+	b.ReportMetric(beside/alone, "x")
+}
+
+// BenchmarkSnapshot saves a full base to a real disk and loads it again. The limit
+// of a start after a clean stop is 200 ms with 10 million keys: VERAE_LONG=true.
+func BenchmarkSnapshot(b *testing.B) {
+	n := uint64(need.Rounds(1_000_000, 10_000_000))
+	p := fleet
+	p.Capacity = n
+	s, dir, fs := filled(p, n), b.TempDir(), disk{vfs.Default}
+	var saved, loaded []float64
+	for b.Loop() {
+		began := time.Now()
+		if err := s.Save(fs, dir, mark(n)); err != nil {
+			b.Fatal(err)
+		}
+		saved = append(saved, time.Since(began).Seconds()*1000)
+		began = time.Now()
+		got, r, err := Load(fs, dir, p, storeOf(n))
+		if err != nil || r.Seq != n {
+			b.Fatalf("%+v, %v", r, err)
+		}
+		got.Complete()
+		loaded = append(loaded, time.Since(began).Seconds()*1000)
+	}
+	slices.Sort(saved)
+	slices.Sort(loaded)
+	b.ReportMetric(saved[len(saved)/2], "save-ms")
+	b.ReportMetric(loaded[len(loaded)/2], "load-ms")
+	b.ReportMetric(float64(s.Bytes())/float64(n), "bytes/key")
+	b.Logf("%d keys: saved in %.0f ms, loaded in %.0f ms (limit for 10 million: 200 ms)", n, saved[len(saved)/2], loaded[len(loaded)/2])
 }

@@ -44,14 +44,12 @@ type File interface {
 // meanwhile; Saves of one set wait for one another. at must be read before the
 // call: what it covers has to be durable, else a crash makes the snapshot one of
 // records that never were.
-func (s *Set) Save(fs FS, dir string, at Mark) error { return s.save(fs, dir, at, true) }
-
-func (s *Set) save(fsys FS, dir string, at Mark, keep bool) error {
+func (s *Set) Save(fsys FS, dir string, at Mark) error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
 	current, temp := filepath.Join(dir, fileCurrent), filepath.Join(dir, fileTemp)
 	err := s.writeSynced(fsys, temp, at)
-	if err == nil && keep {
+	if err == nil {
 		err = unlessMissing(fsys.Rename(current, filepath.Join(dir, filePrevious)))
 	}
 	if err == nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"flag"
 	"fmt"
+	"math/bits"
 	"os"
 	"slices"
 	"strings"
@@ -111,9 +112,35 @@ func TestOneHashServesEveryFilterOfAFleet(t *testing.T) {
 		t.Error("a set without a secret of the fleet has no secret of its own")
 	}
 	b.Complete()
-	b.AddHash(Hash{h.A, h.B &^ 1})
-	if b.Test(k) != Maybe || b.TestHash(h) != Maybe || b.TestHash(Hash{h.A, h.B &^ 1}) != Maybe {
+	b.AddHash(h)
+	if b.Test(k) != Maybe || b.TestHash(h) != Maybe {
 		t.Error("a key that was added by its hash is denied")
+	}
+}
+
+// A hash that came from elsewhere may have lost the bit that makes B odd. It is
+// looked for, and added, as if it had it: here the second position depends on it.
+func TestLowestBitOfAHashIsAlwaysSet(t *testing.T) {
+	for _, addOdd := range []bool{true, false} {
+		s := New(Params{Capacity: MinCapacity})
+		s.Complete()
+		m := s.state.Load().gens[0].m
+		border, _ := bits.Div64(m/3, 0, m)
+		border++ // the first product with m that reaches position m/3
+		const b = 0x2545f4914f6cdd1d
+		odd := Hash{border - b, b}
+		even := Hash{odd.A, odd.B - 1}
+		if slices.Equal(odd.Positions(nil, m, 3), even.Positions(nil, m, 3)) {
+			t.Fatal("the bit does not matter")
+		}
+		if addOdd {
+			s.AddHash(odd)
+		} else {
+			s.AddHash(even)
+		}
+		if s.TestHash(odd) != Maybe || s.TestHash(even) != Maybe {
+			t.Errorf("added odd %v: denied", addOdd)
+		}
 	}
 }
 

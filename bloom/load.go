@@ -82,7 +82,7 @@ func (s *Set) clamp(fsys FS, dir string, at Mark) error {
 	whole := newSet(s.params, s.state.Load().gens)
 	whole.padded.Store(s.padded.Load())
 	whole.Complete()
-	return whole.save(fsys, dir, at, false)
+	return whole.Save(fsys, dir, at)
 }
 
 // Discard removes every snapshot in dir, durably.
@@ -103,21 +103,21 @@ func (l *loader) first(names ...string) (*Set, header) {
 	for _, name := range names {
 		var s *Set
 		var h header
+		bad := 0
 		err := l.open(name, func(read readAt, size uint64) (err error) {
 			if h, err = l.header(read, size); err == nil {
-				s, l.report.CorruptChunks = h.readSet(read, l.params)
+				s, bad = h.readSet(read, l.params)
 			}
 			return err
 		})
 		if s != nil && err == nil {
-			l.report.File = name
+			l.report.File, l.report.CorruptChunks = name, bad
 			return s, h
 		}
 		if unlessMissing(err) != nil {
 			l.report.Rejected = append(l.report.Rejected, fmt.Errorf("%s: %w", filepath.Join(l.dir, name), err))
 		}
 	}
-	l.report.CorruptChunks = 0
 	return nil, header{}
 }
 

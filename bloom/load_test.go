@@ -73,6 +73,8 @@ func TestLoadTable(t *testing.T) {
 	}
 	other := fleet
 	other.Secret.ID++
+	tight := fleet
+	tight.MaxBytes = 2000
 	const last = 1000
 	for _, tc := range []struct {
 		name   string
@@ -115,6 +117,7 @@ func TestLoadTable(t *testing.T) {
 		},
 		{name: "of another store", put: func(t *testing.T, fs disk) { saved(t, fs, 900) }, store: Store{Identity: [16]byte{8}, Last: last}, codes: []string{"SNAPSHOT_FOREIGN"}},
 		{name: "under another secret", put: func(t *testing.T, fs disk) { saved(t, fs, 900) }, params: other, codes: []string{"SNAPSHOT_SECRET"}},
+		{name: "more than the memory", put: func(t *testing.T, fs disk) { saved(t, fs, 900) }, params: tight, codes: []string{"SNAPSHOT_MEMORY"}},
 		{
 			name: "of the same history", put: func(t *testing.T, fs disk) {
 				if err := saved(t, fs, 900).Save(fs, snapshots, Mark{identity, 900, [32]byte{900 & 0xff, 1}}); err != nil {
@@ -142,6 +145,12 @@ func TestLoadTable(t *testing.T) {
 				saved(t, fs, 1200)
 				writeFile(t, fs.FS, fileCurrent, nil)
 			}, seq: last, file: filePrevious, codes: []string{"SNAPSHOT_CORRUPT"}, left: []string{fileCurrent},
+		},
+		{
+			name: "only the elder newer than the store", put: func(t *testing.T, fs disk) {
+				saved(t, fs, 1100)
+				saved(t, fs, 900)
+			}, seq: 900, file: fileCurrent, left: []string{fileCurrent},
 		},
 		{name: "newer than a store with heads", put: func(t *testing.T, fs disk) { saved(t, fs, 1200) }, store: heads(storeOf(last)), codes: []string{"SNAPSHOT_AHEAD"}},
 		{
@@ -209,6 +218,24 @@ func TestClampIsOnDiskBeforeAnyWrite(t *testing.T) {
 		t.Errorf("after the clamp: %+v", r)
 	}
 	knows(t, replayed(s, r, 1100), 1100)
+}
+
+// A snapshot of which nobody knows some bits is still one after the clamp.
+func TestClampRemembersDamage(t *testing.T) {
+	mem, fs := memory(t)
+	saved(t, fs, 1000)
+	b := readFile(t, mem, fileCurrent)
+	b[len(b)-9] ^= 1
+	writeFile(t, mem, fileCurrent, b)
+	for _, want := range []Report{
+		{Seq: 990, File: fileCurrent, Clamped: 1000, CorruptChunks: 1},
+		{Seq: 990, File: fileCurrent},
+	} {
+		s, r := load(t, fs, storeOf(990))
+		if r.Seq != want.Seq || r.File != want.File || r.Clamped != want.Clamped || r.CorruptChunks != want.CorruptChunks || !s.Stats().Damaged {
+			t.Errorf("%+v, damaged %v, want %+v", r, s.Stats().Damaged, want)
+		}
+	}
 }
 
 // On a disk without any room the snapshot that claims too much is removed, which
@@ -294,6 +321,9 @@ func TestSaveOnADiskThatFails(t *testing.T) {
 			if err != nil {
 				failed++
 			}
+			if files(t, clone)[fileTemp] {
+				t.Errorf("change %d fails (done %v): a file was left behind", n, done)
+			}
 			for _, on := range []*vfs.MemFS{clone, clone.CrashClone(vfs.CrashCloneCfg{})} {
 				got, r := load(t, disk{on}, storeOf(1000))
 				if r.Seq != 300 && r.Seq != 1000 || err == nil && r.Seq != 1000 || len(r.Rejected) > 0 {
@@ -365,6 +395,9 @@ func TestCorruptChunkIsRebuiltBehind(t *testing.T) {
 	s, r := load(t, fs, storeOf(1000))
 	if r.CorruptChunks != 1 || r.Seq != 1000 || r.File != fileCurrent {
 		t.Errorf("%+v", r)
+	}
+	if fill := s.Stats().BaseFill; fill != 1 {
+		t.Errorf("the only chunk is all ones, and the fill %v", fill)
 	}
 	replayed(s, r, 1000)
 	knows(t, s, 1000)

@@ -38,9 +38,6 @@ func readHeader(read readAt, size uint64) (header, error) {
 		return header{}, corrupt("%d generations", n)
 	}
 	h := header{gens: make([]shape, n)}
-	if h.length() > size {
-		return header{}, corrupt("it has %d bytes, its header alone %d", size, h.length())
-	}
 	all := append(fixed, make([]byte, h.length()-headerBytes)...)
 	if err := read(all[headerBytes:], headerBytes); err != nil {
 		return header{}, corrupt("read the header: %w", err)

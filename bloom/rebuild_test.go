@@ -161,6 +161,12 @@ func TestRebuildThatEndsMidwayDeniesNothing(t *testing.T) {
 
 func TestRebuildCompletesASet(t *testing.T) {
 	s := New(Params{Capacity: MinCapacity})
+	for i := range uint64(MinCapacity) {
+		s.Add(key(1<<30 + i))
+	}
+	if _, needed := s.NeedsRebuild(); needed {
+		t.Error("a rebuild is asked for while the set is being filled")
+	}
 	r := start(t, s)
 	r.Add(key(0))
 	s.Add(key(1))

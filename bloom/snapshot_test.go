@@ -2,7 +2,9 @@ package bloom
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"io"
 	"runtime"
 	"slices"
@@ -163,6 +165,13 @@ func TestHeadersThatLieAreRefused(t *testing.T) {
 			denied(t, got, 1500)
 		}
 	}
+	unknown := slices.Clone(b)
+	unknown[28] = 0x80 // a flag
+	end := headerBytes + 2*generationBytes
+	binary.BigEndian.PutUint32(unknown[end:], crc32.Checksum(unknown[:end], castagnoli))
+	if _, _, err := read(unknown, fleet); fault.CodeOf(err) != "SNAPSHOT_CORRUPT" {
+		t.Errorf("an unknown flag: %v", err)
+	}
 	wrongVersion := slices.Clone(b)
 	wrongVersion[7]++
 	if _, _, err := read(wrongVersion, fleet); fault.CodeOf(err) != "SNAPSHOT_VERSION" {
@@ -172,6 +181,17 @@ func TestHeadersThatLieAreRefused(t *testing.T) {
 	tight.MaxBytes = 1000
 	if _, _, err := read(b, tight); fault.CodeOf(err) != "SNAPSHOT_MEMORY" {
 		t.Errorf("more than MaxBytes: %v", err)
+	}
+	// Sixteen times 2^60 bytes are none in 64 bits.
+	var wrapped header
+	lie := remade(t, b, func(h *header) {
+		h.gens = slices.Repeat([]shape{{m: 1 << 63, k: 1}}, 16)
+		wrapped = *h
+	})
+	if length, _, _ := wrapped.size(); length > 1<<60 {
+		t.Fatalf("%d bytes: no overflow", length)
+	} else if _, _, err := ReadSnapshot(bytes.NewReader(lie), int64(length), fleet); fault.CodeOf(err) != "SNAPSHOT_CORRUPT" {
+		t.Errorf("a size that overflows: %v", err)
 	}
 	if _, _, err := ReadSnapshot(bytes.NewReader(nil), -1, fleet); fault.CodeOf(err) != "SNAPSHOT_CORRUPT" {
 		t.Errorf("a negative length: %v", err)
