@@ -210,8 +210,11 @@ func (c *checker) pace(ctx context.Context, bytes int) error {
 }
 
 // found notes a finding. Damage to anything but the bytes of a file makes the
-// archive read-only.
+// archive read-only. That a lost file is not here is no news.
 func (c *checker) found(f Finding) {
+	if f.Damage && !f.File.IsZero() && c.n.FileLost(f.File) {
+		f.Damage, f.What = false, "known to be lost: "+f.What
+	}
 	c.finding.Lock()
 	defer c.finding.Unlock()
 	c.pos.Report.Add(repairable(f))

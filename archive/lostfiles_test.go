@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -85,6 +86,13 @@ func TestLaw8LostFileIsKnownAndComesBack(t *testing.T) {
 				}
 				if has, err := s.HasRecords(t.Context(), []wire.RecordID{kept.ID(), r.ID()}); err != nil || !has[0] || has[1] != (want == 0) {
 					t.Errorf("has %v, %v", has, err)
+				}
+				c, err := s.CheckWith(t.Context(), CheckOptions{Blobs: s.files})
+				known := slices.ContainsFunc(c.Findings, func(f Finding) bool {
+					return f.File == r.File.SHA256 && strings.Contains(f.What, "known to be lost")
+				})
+				if err != nil || known != (want > 0) {
+					t.Errorf("checked with %d lost: %v, %+v", want, err, c.Findings)
 				}
 			}
 			lost(1)
