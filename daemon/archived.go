@@ -23,7 +23,7 @@ type Archived struct {
 	ArchiveID string `env:"ARCHIVE_ID" help:"Name of this archive: up to 32 of a-z, 0-9 and '-'. It is part of subjects and receipts and never changes: a directory of another archive is refused."`
 
 	PutCopies      int           `env:"PUT_COPIES" default:"2" help:"Copies that the fleet keeps of a record. An archive needs it for puts that nobody placed, and to see which records have too few."`
-	BloomKeys      uint64        `env:"BLOOM_KEYS" default:"1000000" help:"Keys the filter is first sized for; it grows. About 1.8 bytes each."`
+	BloomKeys      uint64        `env:"BLOOM_KEYS" default:"1000000" help:"Keys the filter is first sized for; it grows. About 2 bytes each."`
 	BloomErrorRate float64       `env:"BLOOM_ERROR_RATE" default:"0.001" help:"Share of queries for absent keys that the filter lets through to the store: 0.000001 to 0.5."`
 	UploadIdle     int           `name:"upload-idle-s" env:"UPLOAD_IDLE_S" default:"60" help:"Seconds after which an upload whose sender is silent is removed."`
 	LeaseMS        int           `name:"lease-ms" env:"LEASE_MS" default:"2000" help:"Milliseconds that an archive which was restored from a backup takes no records after its first start."`
