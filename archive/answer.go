@@ -34,6 +34,7 @@ func (n *Node) Absent(digest wire.Digest) bool {
 //
 // The reply shares no memory with the store and stays valid after Close.
 func (n *Node) Answer(ctx context.Context, q wire.Query) (wire.Reply, bool, error) {
+	ready := n.filter.Ready()
 	if n.Absent(q.SHA256) {
 		return wire.Reply{}, false, nil
 	}
@@ -50,6 +51,7 @@ func (n *Node) Answer(ctx context.Context, q wire.Query) (wire.Reply, bool, erro
 		return len(q.Kinds) == 0 || slices.Contains(q.Kinds, r.kind)
 	})
 	if err == nil {
+		n.confirm(ready, rows > 0)
 		err = n.addRetention(ctx, q, records, steered)
 	}
 	n.metrics.query(rows, len(records), err)
@@ -66,6 +68,7 @@ func (n *Node) Answer(ctx context.Context, q wire.Query) (wire.Reply, bool, erro
 // in mode C. If several are, one whose root is cid is preferred. False means that
 // there is none for this caller.
 func (n *Node) FileOf(ctx context.Context, viewer wire.TenantID, cid string, digest [32]byte) (wire.File, bool, error) {
+	ready := n.filter.Ready()
 	if n.filter.Test(digest) == bloom.Absent {
 		return wire.File{}, false, nil
 	}
@@ -73,14 +76,28 @@ func (n *Node) FileOf(ctx context.Context, viewer wire.TenantID, cid string, dig
 		return wire.File{}, false, err
 	}
 	defer n.leave()
+	rows := 0
 	records, _, err := n.visible(ctx, digest, viewer, func(r row) bool {
+		rows++
 		return r.kind == wire.KindFile && r.roles&roleBlock != 0
 	})
+	if err == nil {
+		n.confirm(ready, rows > 0)
+	}
 	if err != nil || len(records) == 0 {
 		return wire.File{}, false, err
 	}
 	i := max(slices.IndexFunc(records, func(r wire.Record) bool { return r.File.CID == cid }), 0)
 	return *records[i].File, true, nil
+}
+
+// confirm tells the filter what came of its "perhaps": whether there was anything
+// under the digest, for whomever. ready is whether it was complete when it was
+// asked.
+func (n *Node) confirm(ready, found bool) {
+	if ready {
+		n.filter.Confirm(found)
+	}
 }
 
 // visible returns the durable records under digest that want takes and viewer

@@ -18,7 +18,7 @@ var forbidden = []string{
 	"SingleDeleteDeferred", "Merge", "MergeDeferred", "RangeKeySet", "RangeKeyUnset", "RangeKeyDelete", "LogData", "SetRepr",
 	"AddInternalKey", "Ingest", "IngestAndExcise", "IngestExternalFiles", "IngestWithStats", "Excise",
 	"ApplyNoSyncWait", "AsyncApply", "NoSync", "DisableWAL", "SetDeferred", "RatchetFormatMajorVersion",
-	"Truncate", "ReuseForWrite", "Create", "Link",
+	"Truncate", "ReuseForWrite", "Link",
 }
 
 // allowedOnce are calls that a store needs, with the only functions, or files,
@@ -29,20 +29,22 @@ var allowedOnce = map[string][]string{
 	"Apply":    {"store", "writeIdentity", "repairstore.go", "restore.go"},
 	"Set":      {"fill", "fillRecord", "writeIdentity", "repairstore.go", "restore.go"},
 	"NewBatch": {"store", "writeIdentity", "repairstore.go", "restore.go"},
-	"Mkdir":    {"Init", "OpenWitness", "repairbuild.go", "restore.go"},
-	// The key, the mark, the skeleton and the generations; the memory of the
+	"Mkdir":    {"Init", "OpenWitness", "repairbuild.go", "restore.go", "saveFilter"},
+	// The keys, the mark, the skeleton and the generations; the memory of the
 	// witness, of the reconciliation and of the scrub.
 	"WriteFile": {
-		"writeKey", "begin", "writeMarkFile", "build", "writeLineageFile", "addLostFiles", "save", "saveScrub", "keepEvidence", "repairbuild.go", "restore.go",
+		"writeKey", "begin", "writeMarkFile", "build", "writeLineageFile", "addLostFiles", "save", "saveScrub", "keepEvidence", "filterSecret", "repairbuild.go", "restore.go",
 	},
 	"OpenReadWrite": {"open"},
 	"WriteAt":       {"put"},
 	// Of files that were pulled, to the store of files.
 	"Commit": {"fetch", "repair.go"},
-	// Copies that were made to look at them, and the sign of a time that has passed.
-	"Remove":    {"beginGrace"},
+	// Copies that were made to look at them, and the sign of a time that has passed;
+	// snapshots of the filter.
+	"Create":    {"filterfs.go"},
+	"Remove":    {"beginGrace", "filterfs.go"},
 	"RemoveAll": {"opens", "restore.go"},
-	"Rename":    {"rewrite"},
+	"Rename":    {"rewrite", "filterfs.go"},
 }
 
 // TestLaw3NoCallChangesWhatIsStored reads the package's own source.

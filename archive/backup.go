@@ -191,9 +191,7 @@ func copiedLineage(db *pebble.DB, c Config) (lineage, error) {
 
 // loadCopy builds the filter of a copy, so that Check tries it.
 func (n *Node) loadCopy(ctx context.Context) error {
-	params := n.cfg.Bloom
-	params.Capacity = max(params.Capacity, keysPerRecord*n.tail.seq)
-	n.filter = bloom.New(params)
+	n.filter = bloom.New(n.filterParams())
 	n.metrics = newMetrics(n)
 	rows, err := n.iterate(prefixBounds(prefixIndex))
 	if err != nil {

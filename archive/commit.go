@@ -22,6 +22,9 @@ var errUnknown = fault.New(fault.Internal, "STORE_FAILED", "archive: the commit 
 // fatal hook, no put is left without an answer and none is acknowledged unless
 // its record is durable.
 func (n *Node) commit(items []*pending) {
+	if items = orders(items); len(items) == 0 {
+		return
+	}
 	out := make([]outcome, len(items))
 	for i := range out {
 		out[i].err = errUnknown
@@ -129,6 +132,7 @@ func (n *Node) prior(it *pebble.Iterator, p *pending, absent map[putKey]struct{}
 		}
 		absent[p.putID] = struct{}{}
 	}
+	ready := n.filter.Ready()
 	if n.filter.Test(p.id) == bloom.Absent {
 		return outcome{}, false
 	}
@@ -136,6 +140,7 @@ func (n *Node) prior(it *pebble.Iterator, p *pending, absent map[putKey]struct{}
 	if err != nil {
 		return outcome{err: err}, true
 	}
+	n.confirm(ready, seq != 0)
 	return outcome{seq: seq, duplicate: true}, seq != 0
 }
 
@@ -168,7 +173,7 @@ func (n *Node) store(it *pebble.Iterator, r resolution) error {
 	if err := n.admit(fresh); err != nil {
 		return err
 	}
-	if err := errors.Join(n.keeper.overdue(), n.inGrace()); err != nil {
+	if err := errors.Join(n.keeper.overdue(), n.inGrace(), n.tending.stays()); err != nil {
 		return err
 	}
 	batch := n.db.NewBatch()
@@ -194,6 +199,7 @@ func (n *Node) store(it *pebble.Iterator, r resolution) error {
 	n.storedAt.Store(end.storedAt)
 	n.durable.Store(end.seq)
 	n.keeper.offer(bones, end.head())
+	signal(n.tending.wake)
 	for _, p := range fresh {
 		n.lost.found(p.id)
 	}

@@ -12,7 +12,9 @@
 //   - Append only: a [Node] has no method that changes or removes a record, and
 //     every batch passes a guard that lets nothing through but new keys.
 //   - No false negative: a key is in the filter before its record can be seen,
-//     and while the filter is being built every query is answered from the store.
+//     and while the filter is not complete every query is answered from the store.
+//     A stored filter is used only if it is of this log, as far as it says, and
+//     what came later is added to it from the log.
 //   - Silence is honest: the filter decides that there is nothing; that there is
 //     something is decided by the tenant check. A miss, a foreign record and a
 //     kind that was not asked for are the same silence.
@@ -35,6 +37,8 @@
 //	highwater    the mark: the newest signed checkpoint of the log
 //	leaves       the skeleton: what each leaf of the log is made of
 //	generations  the generation rows once more
+//	filter.key   what positions in the filter are derived under
+//	filters/     snapshots of the filter; it is built anew without them
 //
 // # Keys of the store, layout 2
 //

@@ -196,7 +196,9 @@ func TestLaw4NoFalseNegativeWhileLoading(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.filter, n.loaded = bloom.New(c.Bloom), make(chan struct{})
+	n.stop()
+	n.background.Wait() // nobody else looks at the filter
+	n.filter, n.loaded, n.tending.loaded = bloom.New(c.Bloom), make(chan struct{}), false
 	ctx := &cancelAfter{Context: t.Context(), left: records}
 	n.load(ctx, rows, n.Seq())
 	if n.filter.Ready() || n.Hello().Filter.Ready {

@@ -8,39 +8,59 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// keysPerRecord is how many digests a record is expected to be indexed under,
-// with some room; it sizes the filter that is built at open.
-const keysPerRecord = 3
-
-// load puts every indexed digest into the filter and declares it complete. On
-// the way it proves that the log has no gap: each record that is not lost has one
-// row under its own id, so the rows of that role must be as many as there are
-// numbers up to last, and add up to the same.
+// load completes the filter: from the log, if it came from a snapshot, else from
+// the index. In any case it reads the whole index, to prove that the log has no
+// gap: each record that is not lost has one row under its own id, so the rows of
+// that role must be as many as there are numbers up to last, and add up to the
+// same. A complete filter must have every key that it meets.
 //
-// When the filter is ready, it makes sure of the files that records name.
+// When the index has been read, it makes sure of the files that records name.
 //
-// If anything is wrong the filter stays incomplete and every query is answered
-// from the store: half a filter would deny what is there.
+// If anything is wrong with the index before the filter is complete, it stays
+// incomplete and every query is answered from the store: half a filter would deny
+// what is there.
 func (n *Node) load(ctx context.Context, rows *pebble.Iterator, last uint64) {
+	if n.tending.loaded && !n.filter.Ready() {
+		n.loadTail(ctx, last)
+	}
 	began := time.Now()
 	err := errors.Join(n.loadRows(ctx, rows, last), rows.Close())
 	switch {
 	case ctx.Err() != nil: // closing
+	case err != nil && n.filter.Ready():
+		n.cfg.Log.Error("the index is not what the log gives", "err", err)
 	case err != nil:
 		n.cfg.Log.Error("the filter is not complete: queries are answered from the store", "err", err)
+	case n.filter.Ready():
+		n.cfg.Log.Info("the index was read", "dur", time.Since(began))
 	default:
 		n.filter.Complete()
 		n.cfg.Log.Info("filter ready", "keys", n.filter.Keys(), "dur", time.Since(began))
 	}
 	look := n.files || err != nil
 	close(n.loaded)
+	signal(n.tending.wake)
 	if look {
 		n.lookForFiles(ctx, last)
 	}
 }
 
+// loadTail completes a filter that came from a snapshot, if the log can.
+func (n *Node) loadTail(ctx context.Context, last uint64) {
+	began := time.Now()
+	switch err := n.replay(ctx, last); {
+	case ctx.Err() != nil: // closing
+	case err != nil:
+		n.cfg.Log.Warn("the end of the log does not complete the filter; the index does", "err", err)
+	default:
+		n.filter.Complete()
+		n.cfg.Log.Info("filter ready", "keys", n.filter.Keys(), "replayed", n.tending.replayed.Load(), "dur", time.Since(began))
+	}
+}
+
 func (n *Node) loadRows(ctx context.Context, rows *pebble.Iterator, last uint64) error {
 	var records, sum uint64
+	keys := keyBatch{use: n.fillOrScrub()}
 	for valid := rows.First(); valid; valid = rows.Next() {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -49,7 +69,7 @@ func (n *Node) loadRows(ctx context.Context, rows *pebble.Iterator, last uint64)
 		if !ok {
 			return n.damaged("index key %x", rows.Key())
 		}
-		n.filter.Add(digest)
+		keys.add(digest)
 		r, err := decodeRow(rows.Value())
 		n.files = n.files || r.roles&roleFile != 0
 		switch {
@@ -62,6 +82,7 @@ func (n *Node) loadRows(ctx context.Context, rows *pebble.Iterator, last uint64)
 			sum += seq
 		}
 	}
+	keys.flush()
 	if err := rows.Error(); err != nil {
 		return n.readError(err)
 	}
@@ -71,4 +92,27 @@ func (n *Node) loadRows(ctx context.Context, rows *pebble.Iterator, last uint64)
 		return n.damaged("the log ends at seq %d and should have %d records that are not lost, %d are indexed", last, wantRecords, records)
 	}
 	return nil
+}
+
+// fillOrScrub returns what is done with the keys of the index: they make the
+// filter, or it must have them.
+func (n *Node) fillOrScrub() func([][digestLen]byte) {
+	if n.filter.Ready() {
+		return func(keys [][digestLen]byte) { n.scrubKeys(keys...) }
+	}
+	return func(keys [][digestLen]byte) {
+		for _, key := range keys {
+			n.filter.Add(key)
+		}
+	}
+}
+
+// scrubKeys looks for stored keys in the filter, and returns how many it denied.
+// It has them from then on, and is rebuilt.
+func (n *Node) scrubKeys(keys ...[digestLen]byte) (denied int) {
+	if denied = n.filter.Scrub(keys...); denied > 0 {
+		n.cfg.Log.Error("the filter denied keys that are stored: memory that fails, or a fault of this program; it has them now, and is rebuilt", "keys", denied)
+		signal(n.tending.wake)
+	}
+	return denied
 }

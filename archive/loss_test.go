@@ -265,8 +265,8 @@ func TestLaw8LossIsLoud(t *testing.T) {
 			}
 			defer mustClose(t, n)
 			<-n.Loaded()
-			if loaded := n.Hello().Filter.Ready; loaded == (tc.found == atLoad) {
-				t.Errorf("filter ready: %v", loaded)
+			if damage := n.Stats().Damage; (damage != "") != (tc.found == atLoad) {
+				t.Errorf("when the index was read, the damage is %q", damage)
 			}
 			if tc.found == atAnswer {
 				r := records[tc.asked]

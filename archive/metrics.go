@@ -67,17 +67,12 @@ func newMetrics(n *Node) *metrics {
 		}},
 		{"disk_free_bytes", "Free bytes on the disk of the records; 0 if it does not tell.", func() float64 { return float64(n.disk.Usage().Free) }},
 		{"disk_reserve_bytes", "Free bytes below which nothing more is stored.", func() float64 { return float64(n.disk.Usage().Reserve) }},
-		{"filter_ready", "1 if the filter is complete; else every query reads the store.", func() float64 { return gauge(n.filter.Ready()) }},
-		{"filter_keys", "Keys in the filter.", func() float64 { return float64(n.filter.Keys()) }},
-		{"filter_bytes", "Memory of the filter.", func() float64 { return float64(n.filter.Bytes()) }},
-		{"filter_generations", "Generations of the filter.", func() float64 { return float64(n.filter.Generations()) }},
-		{"filter_fill_ratio", "Share of ones in the newest generation; 0.5 is full.", n.filter.Fill},
-		{"filter_error_rate", "Expected share of false positives.", n.filter.EstimatedErrorRate},
 	} {
 		m.all = append(m.all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "verae_archive_" + g.name, ConstLabels: labels, Help: g.help,
 		}, g.value))
 	}
+	m.all = append(m.all, filterMetrics(n, labels)...)
 	return m
 }
 

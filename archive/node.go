@@ -31,6 +31,7 @@ type Node struct {
 
 	db        *pebble.DB
 	filter    *bloom.Set
+	tending   tending // of the filter
 	committer *pebblex.Committer[*pending]
 	keeper    *keeper
 	leaves    skeleton // the keeper's
@@ -65,8 +66,9 @@ type Node struct {
 // archive or in use by a process, fault.Corrupt if what is there is not whole, or
 // not all that the mark says was there.
 //
-// The filter is built in the background; until then queries are answered from
-// the store. See [Node.Loaded].
+// After a clean stop the filter is complete when Open returns. Else it is
+// completed in the background, from a snapshot and the end of the log, or from the
+// index; until then queries are answered from the store. See [Node.Loaded].
 func Open(c Config) (*Node, error) {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -122,13 +124,13 @@ func (n *Node) start() error {
 	if err := n.readLosses(); err != nil {
 		return err
 	}
-	params := n.cfg.Bloom
-	params.Capacity = max(params.Capacity, keysPerRecord*n.tail.seq)
-	n.filter = bloom.New(params)
+	n.openFilter()
+	n.health.watch(n.tending.stays)
 	n.metrics = newMetrics(n)
 
-	// Everything in the store now comes to the filter from this iterator, and
-	// everything later from the committer, which does not run yet.
+	// Everything in the store now comes to the filter from a snapshot and the log,
+	// or from this iterator, and everything later from the committer, which does
+	// not run yet.
 	rows, err := n.iterate(prefixBounds(prefixIndex))
 	if err != nil {
 		return err
@@ -152,6 +154,7 @@ func (n *Node) start() error {
 		Size:   func(p *pending) int { return p.size },
 		Commit: n.commit,
 	})
+	n.background.Go(func() { n.tend(ctx) })
 	return nil
 }
 
@@ -174,8 +177,8 @@ func (n *Node) records() uint64 {
 	return n.identity.lineage.records(n.durable.Load()) - uint64(len(n.lost.ids))
 }
 
-// Loaded is closed when the filter has been built or has failed to be; Hello
-// tells which.
+// Loaded is closed when the index has been read once and compared with the log,
+// and the filter is complete or has failed to be; Hello tells which.
 func (n *Node) Loaded() <-chan struct{} { return n.loaded }
 
 // Hello returns what the archive announces of itself. The roster version is not
@@ -197,8 +200,8 @@ func (n *Node) Hello() wire.Hello {
 // wrong with itself is stronger: a damaged archive stays read-only.
 func (n *Node) SetState(state string) { n.health.set(state) }
 
-// Close commits what is queued, writes the mark, waits for queries under way and
-// closes the store. Calls that come later are refused. After a failed write the store is
+// Close commits what is queued, writes the mark, waits for queries under way,
+// stores the filter and closes the store. Calls that come later are refused. After a failed write the store is
 // left as it is, since nothing is known of it, and only the end of the process
 // frees it; Close then returns the failure.
 func (n *Node) Close() error {
@@ -225,6 +228,7 @@ func (n *Node) Close() error {
 	if err := n.health.failure(); err != nil {
 		return err
 	}
+	n.saveLast()
 	if err := errors.Join(unmarked, n.leaves.close(), n.db.Close()); err != nil {
 		return fmt.Errorf("archive: close: %w", err)
 	}

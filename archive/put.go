@@ -30,6 +30,8 @@ type pending struct {
 	reply    chan outcome // takes one without blocking
 
 	seq uint64 // given by the committer
+
+	between func() error // see Node.between; nil for a put
 }
 
 // outcome answers a pending put. Its id is filled in last.

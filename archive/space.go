@@ -46,7 +46,7 @@ func (n *Node) admit(fresh []*pending) error {
 // Ready returns nil if the archive takes records, else why it does not and what
 // to do. Queries are answered in any case. Its codes are the reasons of hellos:
 // DISK_FULL, DAMAGED, ROLLED_BACK, LOG_FORKED, STORE_FAILED, MARK_STALE,
-// DRAINING, READONLY.
+// FILTER_STAYS, DRAINING, READONLY.
 func (n *Node) Ready() error { return n.health.trouble() }
 
 // Reopen reports whether the archive was opened read-only for want of room and

@@ -1,0 +1,298 @@
+package archive
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/internal/pebblex/faultfs"
+	"github.com/verae/archive/wire"
+)
+
+// filterConfig is an archive that has the file of fileRecord.
+func filterConfig(fs vfs.FS) Config {
+	c := testConfig(fs, "archive-a")
+	f := &files{}
+	f.add(digest("bytes of the file"), digest("root"), digest("leaf"))
+	c.Files = f
+	return c
+}
+
+// recordAt is the record that the archives of these tests store as their i-th.
+func recordAt(i int) wire.PutRecord {
+	if i%7 == 3 {
+		r := fileRecord(alice, digest(fmt.Sprint("file ", i)))
+		r.Part = i
+		return r
+	}
+	return metadata(alice, digest(fmt.Sprint("subject ", i)), fmt.Sprintf(`{"n":%d}`, i))
+}
+
+// filtered returns the image of an archive with so many records that was closed
+// in order.
+func filtered(t testing.TB, from image, records ...int) image {
+	t.Helper()
+	fs := vfs.FS(vfs.NewMem())
+	if from != nil {
+		fs = from.disk(t, "", nil)
+	}
+	c := filterConfig(fs)
+	if from == nil {
+		mustInit(t, c)
+	}
+	n := mustOpen(t, c)
+	for _, i := range records {
+		mustPut(t, n, recordAt(i))
+	}
+	mustClose(t, n)
+	return readTree(t, fs, c.Dir)
+}
+
+func upTo(n int) (all []int) {
+	for i := range n {
+		all = append(all, i)
+	}
+	return all
+}
+
+// with returns the image with what another has at paths that contain part.
+func (m image) with(other image, part string) image {
+	out := maps.Clone(m)
+	maps.DeleteFunc(out, func(path string, _ []byte) bool { return strings.Contains(path, part) })
+	for path, data := range other {
+		if strings.Contains(path, part) {
+			out[path] = data
+		}
+	}
+	return out
+}
+
+func (m image) changed(path string, f func([]byte) []byte) image {
+	out := maps.Clone(m)
+	out[path] = f(bytes.Clone(out[path]))
+	return out
+}
+
+// deniesNone asks for everything that the records are found under.
+func deniesNone(t testing.TB, n *Node, records int) {
+	t.Helper()
+	for i := range records {
+		r := recordAt(i)
+		for _, d := range []wire.Digest{r.SHA256, wire.Digest(r.ID())} {
+			if got := ask(t, n, alice, d); len(got) == 0 {
+				t.Fatalf("record %d of %d is denied under %x", i, records, d)
+			}
+		}
+	}
+	if records > 3 && (n.Absent(digest("root")) || n.Absent(digest("leaf")) || n.Absent(digest("bytes of the file"))) {
+		t.Error("the file or a block of it is denied")
+	}
+}
+
+const snapshotPath = "data/filters/keys/snapshot"
+
+// TestFilterTable opens archives beside snapshots that are theirs, and such that
+// are not. Nothing is denied while the filter is completed nor later, whatever is
+// absent is denied in the end, and the next start has a complete filter at once.
+func TestFilterTable(t *testing.T) {
+	const records = 40
+	half := filtered(t, nil, upTo(records/2)...)
+	whole := filtered(t, half, upTo(records)[records/2:]...)
+	other := filtered(t, half, func() (all []int) { // another history with as many records
+		for i := range records / 2 {
+			all = append(all, 1000+7*i)
+		}
+		return all
+	}()...)
+	stranger := filtered(t, nil, upTo(records)...)
+	flip := func(at int) func([]byte) []byte {
+		return func(b []byte) []byte { b[at] ^= 4; return b }
+	}
+	for name, tc := range map[string]struct {
+		image    image
+		records  int
+		file     bool   // whether the file of the records is there
+		ready    bool   // when Open returns
+		replayed uint64 // at least so many keys
+		refused  uint64 // snapshots
+		corrupt  uint64 // chunks
+	}{
+		"as it was left":       {whole, records, true, true, 0, 0, 0},
+		"older":                {whole.with(half, "filters/"), records, true, false, records, 0, 0},
+		"older, file not here": {whole.with(half, "filters/"), records, false, false, 0, 0, 0},
+		"newer":                {half.with(whole, "filters/"), records / 2, true, true, 0, 1, 0}, // the one before is used
+		"of another history":   {whole.with(other, "filters/"), records, true, false, records, 1, 0},
+		"of another archive":   {whole.with(stranger, "filter"), records, true, false, 0, 1, 0},
+		"under another key":    {whole.with(stranger, "filter.key"), records, true, false, 0, 2, 0},
+		"key damaged":          {whole.changed("data/filter.key", flip(5)), records, true, false, 0, 2, 0},
+		"no key":               {whole.with(nil, "filter.key"), records, true, false, 0, 2, 0},
+		"no snapshot":          {whole.with(nil, "filters/"), records, true, false, 0, 0, 0},
+		"header damaged":       {whole.changed(snapshotPath, flip(30)), records, true, false, records, 1, 0},
+		"a chunk damaged":      {whole.changed(snapshotPath, flip(200)), records, true, true, 0, 0, 1},
+		"nothing stored":       {filtered(t, nil), 0, true, false, 0, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := filterConfig(tc.image.disk(t, "", nil))
+			if !tc.file {
+				c.Files = &files{}
+			}
+			n, err := Open(c)
+			must1(t, err)
+			if tc.ready && !n.filter.Ready() {
+				t.Error("the filter is not complete after Open")
+			}
+			deniesNone(t, n, tc.records)
+			<-n.Loaded()
+			deniesNone(t, n, tc.records)
+			if !n.Absent(digest("not there")) && tc.corrupt == 0 {
+				t.Error("the filter denies nothing")
+			}
+			got := []uint64{n.tending.rejected.Load(), n.tending.corruptChunks.Load()}
+			if want := []uint64{tc.refused, tc.corrupt}; !slices.Equal(got, want) {
+				t.Errorf("refused and corrupt %v, want %v", got, want)
+			}
+			if got := n.tending.replayed.Load(); tc.file && (got < tc.replayed || (got == 0) != (tc.replayed == 0)) {
+				t.Errorf("%d keys replayed, want %d", got, tc.replayed)
+			}
+			if s := n.filter.Stats(); s.Repaired > 0 {
+				t.Errorf("%d stored keys were denied", s.Repaired)
+			}
+			if !tc.file {
+				mustClose(t, n) // it misses the file, and stores nothing
+				return
+			}
+			mustPut(t, n, recordAt(tc.records))
+			mustClose(t, n)
+			n, err = Open(c)
+			must1(t, err)
+			defer mustClose(t, n)
+			if !n.filter.Ready() || n.tending.replayed.Load() > 0 || n.tending.covered.Load() != n.Seq() {
+				t.Errorf("after a clean stop: ready %v, %d keys replayed, stored up to %d of %d",
+					n.filter.Ready(), n.tending.replayed.Load(), n.tending.covered.Load(), n.Seq())
+			}
+			deniesNone(t, n, tc.records+1)
+			if !n.Absent(digest("not there")) {
+				t.Error("the filter denies nothing")
+			}
+		})
+	}
+}
+
+// A start after a clean stop that stores nothing writes no snapshot.
+func TestAnUnchangedFilterIsNotStoredAgain(t *testing.T) {
+	before := filtered(t, nil, upTo(10)...)
+	after := filtered(t, before)
+	for path, data := range before {
+		if strings.Contains(path, "filter") && !bytes.Equal(after[path], data) {
+			t.Errorf("%s has changed", path)
+		}
+	}
+	if before[snapshotPath] == nil {
+		t.Error("there is no snapshot")
+	}
+}
+
+// A snapshot that is not to be believed and can not be removed keeps the archive
+// from taking records, not from answering; it takes them when the disk is well.
+func TestSnapshotThatStaysHoldsUpPuts(t *testing.T) {
+	image := filtered(t, nil, upTo(10)...)
+	disk := newFaultFS(image.with(filtered(t, nil, upTo(3)...), "filters/").disk(t, "", nil), -1, false)
+	bad := true
+	disk.Fail(faultfs.Where(func(p faultfs.Point) bool {
+		return bad && p.Op == faultfs.OpRemove && strings.Contains(p.Path, "filters")
+	}, faultfs.ErrIO))
+	n := mustOpen(t, filterConfig(disk))
+	deniesNone(t, n, 10)
+	_, err := n.Put(t.Context(), wire.Put{Record: recordAt(10)})
+	if !fault.Is(err, fault.Transient) || fault.CodeOf(err) != "FILTER_STAYS" || !strings.Contains(err.Error(), "data/filters/keys") {
+		t.Errorf("put: %v", err)
+	}
+	if h := n.Hello(); h.State != wire.StateReadonly || h.Reason != "FILTER_STAYS" {
+		t.Errorf("hello: %s %s", h.State, h.Reason)
+	}
+	n.stop()
+	n.background.Wait() // the rest is for this goroutine
+	if err := n.tendOnce(t.Context()); fault.CodeOf(err) != "FILTER_STAYS" {
+		t.Errorf("the disk is as it was: %v", err)
+	}
+	bad = false
+	must1(t, n.tendOnce(t.Context()))
+	mustPut(t, n, recordAt(10))
+	mustClose(t, n)
+	n = mustOpen(t, filterConfig(disk))
+	defer mustClose(t, n)
+	deniesNone(t, n, 11)
+}
+
+func TestFilterKeyIsFrozen(t *testing.T) {
+	var key [16]byte
+	for i := range key {
+		key[i] = byte(i)
+	}
+	golden(t, "filter-key.v1", filterKeyText(key))
+	text, err := os.ReadFile("testdata/filter-key.v1")
+	must1(t, err)
+	for _, good := range []string{string(text), string(text[:32]), " " + strings.ToUpper(string(text)) + "\n"} {
+		if s, err := ParseFilterKey([]byte(good)); err != nil || s.Key != key || s.ID != filterKeyID(key) {
+			t.Errorf("%q: %d, %v", good, s.ID, err)
+		}
+	}
+	for i := range len(text) - 1 {
+		bad := bytes.Clone(text)
+		bad[i] ^= 2
+		if _, err := ParseFilterKey(bad); !fault.Is(err, fault.Invalid) || strings.Contains(err.Error(), string(text[:32])) {
+			t.Errorf("byte %d changed: %v", i, err)
+		}
+	}
+	for _, bad := range []string{"", "0001", string(text) + "more", string(text[:31]), string(text[:32]) + "00", string(text[:32]) + " 1"} {
+		if _, err := ParseFilterKey([]byte(bad)); fault.CodeOf(err) != "FILTER_KEY" {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	if NewFilterKey() == NewFilterKey() {
+		t.Error("two keys are one")
+	}
+}
+
+// A filter of the fleet's key is used by whoever has it, and stands beside the
+// archive's own no more.
+func TestFleetKey(t *testing.T) {
+	secret, err := ParseFilterKey([]byte(NewFilterKey()))
+	must1(t, err)
+	fs := vfs.NewMem()
+	c := filterConfig(fs)
+	c.Bloom.Secret = secret
+	mustInit(t, c)
+	n := mustOpen(t, c)
+	mustPut(t, n, recordAt(0))
+	mustClose(t, n)
+	if _, err := fs.Stat(c.filterKeyPath()); !os.IsNotExist(err) {
+		t.Errorf("the archive made a key of its own: %v", err)
+	}
+	n = mustOpen(t, c)
+	if !n.filter.Ready() || n.filter.SecretID() != secret.ID {
+		t.Errorf("ready %v, key %d", n.filter.Ready(), n.filter.SecretID())
+	}
+	mustClose(t, n)
+}
+
+// eventually waits for what the background does.
+func eventually(t testing.TB, what string, f func() bool) {
+	t.Helper()
+	ctx := t.Context()
+	for tick := time.NewTicker(time.Millisecond); !f(); {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatal(what)
+		}
+	}
+}
