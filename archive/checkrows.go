@@ -10,12 +10,14 @@ import (
 // kv is a row of the store.
 type kv struct{ key, value []byte }
 
-// rowsOf returns the rows that are derived from a record: h, t and i.
+// rowsOf returns the rows that are derived from a record: h, t and i. After an
+// error, which says why the blocks of its file are not known, those under the
+// blocks are not among them.
 func (n *Node) rowsOf(ctx context.Context, f *frame, rec *wire.PutRecord) (rows []kv, err error) {
 	var blocks [][digestLen]byte
 	if rec.File != nil {
 		if blocks, err = n.blocks(ctx, rec.File); err != nil {
-			return nil, err
+			blocks = nil
 		}
 	}
 	var w rowWriter
@@ -23,7 +25,7 @@ func (n *Node) rowsOf(ctx context.Context, f *frame, rec *wire.PutRecord) (rows 
 		row = bytes.Clone(row)
 		rows = append(rows, kv{row[:key:key], row[key:]})
 	})
-	return rows, nil
+	return rows, err
 }
 
 // rowWriter derives rows from records, one after the other, in memory that it

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/verae/archive/blob"
@@ -173,6 +174,52 @@ func TestLostFilesAreInABackup(t *testing.T) {
 	list, err := readLostFiles(c)
 	if want, _ := readLostFiles(s.cfg); err != nil || len(list) != 1 || list[0] != want[0] {
 		t.Errorf("%v, %v", list, err)
+	}
+}
+
+// Law 8: that the file of a record is known to be lost excuses no row of the
+// record but those under the blocks of the file.
+func TestCheckFindsRowsOfALostFileGone(t *testing.T) {
+	for name, tc := range map[string]struct {
+		key   func(r wire.PutRecord, f *frame) []byte
+		value func(old []byte) []byte // nil: the row is gone
+		found uint64
+	}{
+		"subject gone":    {func(r wire.PutRecord, f *frame) []byte { return indexKey(r.SHA256, f.Seq) }, nil, 1},
+		"file gone":       {func(r wire.PutRecord, f *frame) []byte { return indexKey(r.File.SHA256, f.Seq) }, nil, 1},
+		"tenant gone":     {func(r wire.PutRecord, f *frame) []byte { return tenantKey(tagOf(r.TenantID), f.StoredAt, f.Seq) }, nil, 1},
+		"put id gone":     {func(_ wire.PutRecord, f *frame) []byte { return putIDKey(putKey(f.PutID)) }, nil, 1},
+		"subject changed": {func(r wire.PutRecord, f *frame) []byte { return indexKey(r.SHA256, f.Seq) }, func(old []byte) []byte { old[rowRoles] |= byte(roleRecord); return old }, 1},
+		"row too many":    {func(_ wire.PutRecord, f *frame) []byte { return indexKey(digest("elsewhere"), f.Seq) }, func(old []byte) []byte { return old }, 1},
+		"perhaps a block": {func(_ wire.PutRecord, f *frame) []byte { return indexKey(digest("elsewhere"), f.Seq) }, func(old []byte) []byte { old[rowRoles] = byte(roleBlock); return old }, 0},
+		"nothing":         {func(r wire.PutRecord, f *frame) []byte { return indexKey(r.SHA256, f.Seq) }, func(old []byte) []byte { return old }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShelf(t, "archive-a")
+			r := s.scan(t, 1, 3000)
+			s.repaired(t, func() { lostBytes["the bytes"](t, s) })
+			s.reopenAfter(t, func() {
+				change(t, s.cfg, func(db *pebble.DB) {
+					f := mustDecode(t, get(t, db, logKey(1)))
+					if tc.value == nil {
+						must1(t, db.Delete(tc.key(r, f), pebble.Sync))
+						return
+					}
+					must1(t, db.Set(tc.key(r, f), tc.value(get(t, db, indexKey(r.SHA256, f.Seq))), pebble.Sync))
+				})
+			})
+			<-s.looked
+			c, err := s.Check(t.Context())
+			if c.Damages != tc.found || (err != nil) != (tc.found > 0) {
+				t.Errorf("%v\n%s", err, listed(c))
+			}
+			if report := s.repaired(t, func() {}); report.Whole != (tc.found == 0) || !report.Clean() {
+				t.Errorf("repaired: %+v", report)
+			}
+			if c, err = s.Check(t.Context()); err != nil || len(ask(t, s.Node, alice, r.SHA256)) != 1 {
+				t.Errorf("after the repair: %v\n%s", err, listed(c))
+			}
+		})
 	}
 }
 

@@ -25,6 +25,7 @@ const (
 	rowVersion = 1
 	rowShared  = 1 // flag: the record has shares
 	rowFixed   = 1 + 1 + 1 + 8 + digestLen + 1
+	rowRoles   = 1 // where the roles are
 )
 
 // row is the value of an index key: enough to tell most callers that the record
