@@ -478,3 +478,44 @@ func TestReportKeepsDamages(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A step takes a record, whatever else is in the log: else a check would never
+// come behind keys of no kind that are larger than what is checked at a time.
+func TestCheckComesBehindKeysOfNoKind(t *testing.T) {
+	c := checked(t)
+	change(t, c, func(db *pebble.DB) {
+		must1(t, db.Delete(logKey(4), pebble.Sync))
+		for _, end := range "xyz" {
+			must1(t, db.Set(append(logKey(4), byte(end)), make([]byte, checkBytes), pebble.Sync))
+		}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	steps := 0
+	r, err := CheckStopped(ctx, c, CheckOptions{Read: func(ctx context.Context, _ int) error {
+		if steps++; steps == 1000 {
+			cancel()
+		}
+		return ctx.Err()
+	}})
+	if !fault.Is(err, fault.Corrupt) || r.Stopped != "" || r.Records != 6 || r.Leaves != 5+3 {
+		t.Errorf("%d records, %d leaves: %v\n%s", r.Records, r.Leaves, err, listed(r))
+	}
+}
+
+// The comparison of rows, which may take long, ends with its context.
+func TestComparisonEndsWithItsContext(t *testing.T) {
+	c := checked(t)
+	n := mustOpen(t, c)
+	defer mustClose(t, n)
+	ctx, cancel := context.WithCancel(t.Context())
+	p, err := n.newPosition()
+	must1(t, err)
+	k := newChecker(n, CheckOptions{}, p)
+	must1(t, k.begin())
+	cancel()
+	p.sum(1).Want.add(lanes{1, 1})
+	if err := k.compareSums(ctx); !errors.Is(err, context.Canceled) || p.Report.Found > 0 {
+		t.Errorf("%v, %+v", err, p.Report)
+	}
+}

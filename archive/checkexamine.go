@@ -18,7 +18,7 @@ import (
 // logPart is a part of the log that one goroutine reads and examines.
 type logPart struct {
 	lower, upper []byte // keys
-	limited      bool   // to what is checked at a time
+	limited      bool   // to what is checked at a time, and a record
 	entries      []logEntry
 	size         int   // bytes of keys and values
 	more         bool  // the limit came before upper
@@ -128,7 +128,7 @@ func (x *examiner) examineAll(ctx context.Context, p *logPart) {
 	p.entries = make([]logEntry, 0, x.c.rows)
 	records := 0
 	for valid := it.First(); valid && p.err == nil; valid = it.Next() {
-		if p.more = p.limited && (p.size >= checkBytes || records == x.c.rows); p.more {
+		if p.more = p.limited && records > 0 && (p.size >= checkBytes || records == x.c.rows); p.more {
 			break
 		}
 		p.entries = append(p.entries, logEntry{})

@@ -75,6 +75,7 @@ func (c *checker) follow(ctx context.Context, parts []*logPart, last bool) (size
 		return 0, false, err
 	}
 	defer w.close()
+	begin := c.pos.Seq
 	for part := range c.examineAll(ctx, parts) {
 		if part.err != nil {
 			return size, false, part.err
@@ -93,7 +94,7 @@ func (c *checker) follow(ctx context.Context, parts []*logPart, last bool) (size
 			}
 			return size, false, nil // met again by the next step
 		}
-		if size > stepBytes && part != parts[len(parts)-1] {
+		if size > stepBytes && c.pos.Seq != begin && part != parts[len(parts)-1] {
 			return size, false, nil
 		}
 	}
