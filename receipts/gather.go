@@ -24,6 +24,12 @@ type Gatherer struct {
 	// of Gather to its return. It must be positive.
 	Wait time.Duration
 
+	// Unlisted reports whether an archive that is not enrolled may be listening
+	// now, one that knows only the seed's contract. It says yes when it does not
+	// know. It is asked when a gathering begins and when all have answered, and
+	// must not block. Nil means that there are none.
+	Unlisted func() bool
+
 	// Log gets a warning for every record that was lost on the way. Nil discards.
 	Log *slog.Logger
 
@@ -37,8 +43,9 @@ type Gatherer struct {
 // Gather asks every archive for the records under digest that tenant may see;
 // empty kinds mean all but the control kinds. It returns when every enrolled
 // archive has answered in full, and else when g.Wait has passed or nobody
-// listens: then the result says who is missing. With nobody enrolled nobody is
-// asked.
+// listens: then the result says who is missing. While an unlisted archive may be
+// listening it takes the whole wait, and the result is not complete. Where there
+// are neither enrolled archives nor others nobody is asked.
 //
 // The passed wait is a normal end and no error. If ctx ends first, the caller
 // left, and Gather returns the error of ctx. Errors of the Asker are returned
@@ -67,7 +74,7 @@ func passed(ctx context.Context) bool { return context.Cause(ctx) == errPassed }
 func (g *Gatherer) gather(ctx context.Context, q question) (Gathered, error) {
 	expected := slices.Compact(slices.Sorted(slices.Values(g.Roster.Enrolled())))
 	run := g.begin(q, expected)
-	if len(expected) == 0 {
+	if !run.others.may() && len(expected) == 0 {
 		return run.result(wire.ReasonNoArchives), nil
 	}
 	query := wire.Query{
@@ -86,6 +93,7 @@ func (g *Gatherer) gather(ctx context.Context, q question) (Gathered, error) {
 }
 
 func (g *Gatherer) begin(q question, expected []wire.ArchiveID) *gathering {
+	records, bytes := cmp.Or(g.MaxRecords, MaxRecords), cmp.Or(g.MaxBytes, MaxBytes)
 	run := &gathering{
 		question: q,
 		drop:     g.meter().drop,
@@ -94,10 +102,10 @@ func (g *Gatherer) begin(q question, expected []wire.ArchiveID) *gathering {
 		log:      cmp.Or(g.Log, slog.New(slog.DiscardHandler)),
 		expected: append([]wire.ArchiveID{}, expected...),
 		answers:  make(map[wire.ArchiveID]*answer, len(expected)),
-		held: holdings{
-			maxRecords: cmp.Or(g.MaxRecords, MaxRecords),
-			maxBytes:   cmp.Or(g.MaxBytes, MaxBytes),
-			byID:       map[wire.RecordID]*Held{},
+		held:     newHoldings(records, bytes),
+		others: strangers{
+			listen: g.unlisted, retired: retired(g.Roster), ids: map[wire.ArchiveID]bool{},
+			held: newHoldings(max(1, records/unlistedShare), bytes/unlistedShare),
 		},
 	}
 	for _, id := range expected {
@@ -107,10 +115,12 @@ func (g *Gatherer) begin(q question, expected []wire.ArchiveID) *gathering {
 	return run
 }
 
-// listen takes replies until all archives have answered in full, the wait has
-// passed, or the channel closes.
+func (g *Gatherer) unlisted() bool { return g.Unlisted != nil && g.Unlisted() }
+
+// listen takes replies until nobody can have more, the wait has passed, or the
+// channel closes.
 func (g *gathering) listen(ctx context.Context, replies <-chan wire.Reply) (Gathered, error) {
-	for !g.heard() {
+	for !g.done() {
 		select {
 		case r, ok := <-replies:
 			if !ok {
@@ -136,6 +146,9 @@ func (g *gathering) listen(ctx context.Context, replies <-chan wire.Reply) (Gath
 // unheard is the result when no more replies can come: because nobody listens,
 // unless somebody has answered before.
 func (g *gathering) unheard() Gathered {
+	if len(g.others.ids) > 0 {
+		return g.result(wire.ReasonDeadline)
+	}
 	for _, a := range g.answers {
 		if a.pages > 0 {
 			return g.result(wire.ReasonDeadline)

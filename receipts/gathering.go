@@ -24,6 +24,7 @@ type gathering struct {
 	answers  map[wire.ArchiveID]*answer
 	open     int // answers that are not whole
 	held     holdings
+	others   strangers
 }
 
 // answer is what one archive has said so far.
@@ -37,18 +38,15 @@ type answer struct {
 	doubted bool // when it was asked it had lost records: it is heard, and missing all the same
 }
 
-// counts says whose replies are looked at: the enrolled archives', and of
-// processes under one of their ids only the one that the roster knows, if it
-// does.
-func (g *gathering) counts(r *wire.Reply) (*answer, bool) {
-	a, ok := g.answers[r.ArchiveID]
-	return a, ok && g.speaks(r.ArchiveID, r.Boot)
-}
-
-// take adds a reply, or drops and counts it.
+// take adds a reply, or drops and counts it. Of processes under the id of an
+// enrolled archive only the one that the roster knows is looked at, if it does.
 func (g *gathering) take(ctx context.Context, r wire.Reply) {
-	a, ok := g.counts(&r)
-	if !ok {
+	a, enrolled := g.answers[r.ArchiveID]
+	switch {
+	case !enrolled:
+		g.takeStranger(ctx, r)
+		return
+	case !g.speaks(r.ArchiveID, r.Boot):
 		g.drop(dropUnlisted)
 		return
 	}
@@ -129,6 +127,9 @@ func (g *gathering) page(a *answer, r wire.Reply) (reason string) {
 // silence is not an answer of everybody.
 func (g *gathering) heard() bool { return len(g.expected) > 0 && g.open == 0 }
 
+// done reports whether nobody can have more to say.
+func (g *gathering) done() bool { return g.heard() && !g.others.may() }
+
 // missing are the archives that may have more. One that was found to have lost
 // records while it was asked is among them.
 func (g *gathering) missing() []wire.ArchiveID {
@@ -142,16 +143,17 @@ func (g *gathering) missing() []wire.ArchiveID {
 }
 
 // result is what is known now; ended says why the gathering ended, if not
-// because all had answered.
+// because all had answered. Strangers are neither expected nor missing: nobody
+// knows of them, and where one may be listening nobody can say that all is here.
 func (g *gathering) result(ended string) Gathered {
 	out := Gathered{
-		Records:  g.held.list(),
+		Records:  g.records(),
 		Expected: g.expected,
 		Missing:  g.missing(),
 		Reason:   ended,
 	}
 	switch {
-	case !g.heard():
+	case !g.heard(), g.others.present:
 	case len(out.Missing) == 0:
 		out.Complete, out.Reason = true, wire.ReasonAll
 	default:

@@ -34,6 +34,10 @@ type holdings struct {
 	cut   *wire.RecordID // nothing from here on is held; nil while all fits
 }
 
+func newHoldings(maxRecords, maxBytes int) holdings {
+	return holdings{maxRecords: maxRecords, maxBytes: maxBytes, byID: map[wire.RecordID]*Held{}}
+}
+
 // add merges a verified record that archive holds. It returns the archives
 // whose answers have a hole now because the caps are reached.
 func (h *holdings) add(archive wire.ArchiveID, r wire.Record) (short []wire.ArchiveID) {

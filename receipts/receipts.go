@@ -15,11 +15,21 @@
 //
 // A reply or record that has no business in the answer (another digest, another
 // tenant's record, a kind that was not asked for, an archive that is not
-// enrolled) is ignored, and nothing the caller sees depends on it. A visible
+// enrolled where there are none) is ignored, and nothing the caller sees depends
+// on it. A visible
 // record that is damaged, or does not fit into the caps, is a hole in the
 // answer: its archive then counts as missing, and the gathering goes on until
 // its deadline, because a copy of the record may still come from elsewhere but
 // the answer can no longer be called complete.
+//
+// # Archives that are not enrolled
+//
+// An archive that knows only the seed's contract says no hello and answers hits
+// alone. While one may be listening (Gatherer.Unlisted) its silence can not be
+// told from its slowness: the gathering lasts the whole wait and is not
+// complete, whatever the enrolled archives say. Such an archive is neither
+// expected nor missing. Its records are shown if they admit the caller, under
+// ids computed here; their holdings are apart, and displace nothing.
 package receipts
 
 import (
@@ -89,6 +99,6 @@ type Gathered struct {
 	Expected []wire.ArchiveID // the enrolled archives, sorted
 	Missing  []wire.ArchiveID // those of them that did not answer in full, sorted
 	Replied  int              // archives that answered with at least one record of Records
-	Complete bool             // every expected archive answered in full, and there is one
+	Complete bool             // every expected archive answered in full, there is one, and no unlisted one may listen
 	Reason   string           // wire.ReasonAll, ReasonDeadline, ReasonLost or ReasonNoArchives
 }
