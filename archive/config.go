@@ -36,6 +36,11 @@ type Config struct {
 	Files Files
 	// Bloom sizes the filter. A Capacity below what the store holds is raised.
 	Bloom bloom.Params
+	// FilterKeyFile is a file on the disk, whatever FS is, with the key that all
+	// filters of a fleet share, see NewFilterKey; nobody but its owner may read it.
+	// It decides Bloom.Secret. Without both the archive has a key of its own, and
+	// its filter is for nobody else.
+	FilterKeyFile string
 	// CacheSize and MemTableSize are Pebble's, in bytes; 0 means the defaults of
 	// package pebblex.
 	CacheSize    int64
@@ -103,7 +108,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Lease == 0 {
 		c.Lease = DefaultLease
 	}
-	return c, nil
+	return c.withFilterKey()
 }
 
 func (c Config) storeDir() string { return c.FS.PathJoin(c.Dir, "records") }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -293,6 +294,50 @@ func eventually(t testing.TB, what string, f func() bool) {
 		case <-tick.C:
 		case <-ctx.Done():
 			t.Fatal(what)
+		}
+	}
+}
+
+// A file that is no key, or that others can read, stops the start and is named;
+// a good one gives the filter its key.
+func TestFilterKeyFile(t *testing.T) {
+	good := NewFilterKey()
+	want, err := ParseFilterKey([]byte(good))
+	must1(t, err)
+	for name, tc := range map[string]struct {
+		text string
+		mode os.FileMode
+		why  string
+	}{
+		"good":           {good, 0o600, ""},
+		"read-only":      {good, 0o400, ""},
+		"group":          {good, 0o640, "chmod"},
+		"world":          {good, 0o604, "chmod"},
+		"no key":         {"secret", 0o600, "hex"},
+		"empty":          {"", 0o600, "hex"},
+		"changed":        {"f" + good[1:30] + "00" + good[32:], 0o600, "id"},
+		"too long":       {strings.Repeat("0", maxFilterKey+1), 0o600, ""},
+		"does not exist": {"", 0, "no such file"},
+	} {
+		path := filepath.Join(t.TempDir(), "filter.key")
+		if tc.mode != 0 {
+			must1(t, os.WriteFile(path, []byte(tc.text), tc.mode))
+			must1(t, os.Chmod(path, tc.mode))
+		}
+		c := filterConfig(vfs.NewMem())
+		c.FilterKeyFile = path
+		c, err := c.withDefaults()
+		if strings.HasPrefix(name, "good") || strings.HasPrefix(name, "read") {
+			if err != nil || c.Bloom.Secret != want {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if !fault.Is(err, fault.Invalid) || fault.CodeOf(err) != "FILTER_KEY" || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), tc.why) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := Init(Config{Dir: "new", FS: vfs.NewMem(), ID: "archive-a", FilterKeyFile: path}); fault.CodeOf(err) != "FILTER_KEY" {
+			t.Errorf("%s: init: %v", name, err)
 		}
 	}
 }

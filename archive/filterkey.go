@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 
 	"github.com/verae/archive/bloom"
 	"github.com/verae/archive/internal/fault"
@@ -45,17 +46,40 @@ func filterKeyID(key [16]byte) uint32 {
 func ParseFilterKey(text []byte) (bloom.Secret, error) {
 	parts := bytes.Fields(text)
 	if len(parts) < 1 || len(parts) > 2 {
-		return bloom.Secret{}, fault.New(fault.Invalid, "FILTER_KEY", "archive: the filter key has %d words, not 32 hex digits and an id; openssl rand -hex 16 makes one", len(parts))
+		return bloom.Secret{}, fault.New(fault.Invalid, "FILTER_KEY", "the filter key has %d words, not 32 hex digits and an id; openssl rand -hex 16 makes one", len(parts))
 	}
 	s := bloom.Secret{}
 	if n, err := hex.Decode(s.Key[:], cut(parts[0], 2*len(s.Key))); err != nil || n != len(s.Key) || len(parts[0]) != 2*len(s.Key) {
-		return bloom.Secret{}, fault.New(fault.Invalid, "FILTER_KEY", "archive: the filter key is not 32 hex digits, but %d characters; openssl rand -hex 16 makes one", len(parts[0]))
+		return bloom.Secret{}, fault.New(fault.Invalid, "FILTER_KEY", "the filter key is not 32 hex digits, but %d characters; openssl rand -hex 16 makes one", len(parts[0]))
 	}
 	s.ID = filterKeyID(s.Key)
 	if id := fmt.Sprintf("%08x", s.ID); len(parts) == 2 && string(bytes.ToLower(parts[1])) != id {
-		return bloom.Secret{}, fault.New(fault.Invalid, "FILTER_KEY", "archive: the filter key has the id %s, the file says %.20q: one of them was changed; put the right key back, or leave out the id", id, parts[1])
+		return bloom.Secret{}, fault.New(fault.Invalid, "FILTER_KEY", "the filter key has the id %s, the file says %.20q: one of them was changed; put the right key back, or leave out the id", id, parts[1])
 	}
 	return s, nil
+}
+
+// withFilterKey reads the key file that the configuration names.
+func (c Config) withFilterKey() (Config, error) {
+	path := c.FilterKeyFile
+	if path == "" {
+		return c, nil
+	}
+	info, err := os.Stat(path)
+	if err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
+		return c, fault.New(fault.Invalid, "FILTER_KEY", "archive: FILTER_KEY_FILE %s has mode %04o, so others can read it; chmod go-rwx %s, or make another key if they may have", path, info.Mode().Perm(), path)
+	}
+	var text []byte
+	if err == nil {
+		text, err = pebblex.ReadFile(nil, path, maxFilterKey)
+	}
+	if err != nil {
+		return c, fault.New(fault.Invalid, "FILTER_KEY", "archive: FILTER_KEY_FILE: %w", err)
+	}
+	if c.Bloom.Secret, err = ParseFilterKey(text); err != nil {
+		return c, fault.New(fault.Invalid, "FILTER_KEY", "archive: FILTER_KEY_FILE %s: %w", path, err)
+	}
+	return c, nil
 }
 
 func cut(b []byte, n int) []byte { return b[:min(len(b), n)] }

@@ -136,15 +136,20 @@ type Stats struct {
 	FilterFill        float64
 	FilterErrorRate   float64
 	FilterGenerations int
+	FilterDegraded    bool   // it has more keys than it may have memory for
+	FilterSuspect     bool   // it is wrong far more often than it should be
+	FilterDenied      uint64 // stored keys that it, or a new base of it, denied; must stay 0
 	Created           time.Time
 }
 
 // Stats returns the node's state.
 func (n *Node) Stats() Stats {
 	state, reason := n.health.state()
+	f := n.filter.Stats()
 	return Stats{
 		Seq: n.Seq(), State: state, Reason: reason, Damage: n.health.damage(), Created: n.identity.created,
-		FilterReady: n.filter.Ready(), FilterKeys: n.filter.Keys(), FilterBytes: n.filter.Bytes(),
-		FilterFill: n.filter.Fill(), FilterErrorRate: n.filter.EstimatedErrorRate(), FilterGenerations: n.filter.Generations(),
+		FilterReady: f.Ready, FilterKeys: f.Keys, FilterBytes: int(f.Bytes),
+		FilterFill: f.Fill, FilterErrorRate: f.EstimatedErrorRate, FilterGenerations: f.Generations,
+		FilterDegraded: f.Degraded, FilterSuspect: f.Suspect, FilterDenied: f.Repaired + f.RebuildsFailed,
 	}
 }

@@ -75,6 +75,21 @@ func addArchiveChecks(health *serve.Health, node *archive.Node, files *blob.Stor
 		}
 		return nil
 	}})
+	health.Add(serve.Check{Name: "filter", Degraded: true, Func: func(context.Context) error { return filterTrouble(node.Stats()) }})
+}
+
+// filterTrouble says what is wrong with the filter of an archive, whose answers
+// are right nevertheless: nil if nothing is.
+func filterTrouble(s archive.Stats) error {
+	switch {
+	case s.FilterDenied > 0:
+		return fault.New(fault.Corrupt, "FILTER_DENIED", "the filter denied %d keys that are stored, and has been mended: test the memory of this machine", s.FilterDenied)
+	case s.FilterSuspect:
+		return fault.New(fault.Transient, "FILTER_SUSPECT", "the filter lets through more than twice the absent keys that it should: somebody may know its key and search for them; give the archives another FILTER_KEY_FILE")
+	case s.FilterDegraded:
+		return fault.New(fault.Transient, "FILTER_DEGRADED", "the filter has more keys than BLOOM_MAX_BYTES leaves room for, and sends more queries to the store with each: allow it more memory")
+	}
+	return nil
 }
 
 // disks are the disks that an aggregator's stores are on, often one.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/verae/archive/archive"
 	"github.com/verae/archive/edge"
 	"github.com/verae/archive/wire"
 )
@@ -42,6 +43,14 @@ func devKeys(dir, keysFile string, tenants []wire.TenantID) (map[wire.TenantID]s
 		return nil, fmt.Errorf("world: %w", err)
 	}
 	return keys, WriteFile(path, data)
+}
+
+// filterKey makes the key of the fleet's filters if it is not there.
+func filterKey(path string) error {
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		return err
+	}
+	return WriteFile(path, []byte(archive.NewFilterKey()))
 }
 
 // WriteFile replaces a file in one step, readable by its owner alone: a reader

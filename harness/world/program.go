@@ -118,7 +118,7 @@ func (w *World) settings(name string) []string {
 	if name == Aggregator {
 		env = append(env, "HTTP_ADDR="+w.cfg.HTTPAddr, "NATS_LISTEN="+w.cfg.NATSAddr, "API_KEYS_FILE="+w.keysFile())
 	} else {
-		env = append(env, "ARCHIVE_ID="+name, "NATS_URL="+w.natsURL, "ADMIN_ADDR=127.0.0.1:0") // one address can not be all the archives'
+		env = append(env, "ARCHIVE_ID="+name, "NATS_URL="+w.natsURL, "FILTER_KEY_FILE="+w.filterKeyFile(), "ADMIN_ADDR=127.0.0.1:0") // one address can not be all the archives'
 	}
 	return env
 }

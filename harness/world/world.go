@@ -125,6 +125,9 @@ func (w *World) start(ctx context.Context) (err error) {
 	if w.keys, err = devKeys(w.cfg.Dir, w.keysFile(), w.cfg.Tenants); err != nil {
 		return err
 	}
+	if err := filterKey(w.filterKeyFile()); err != nil {
+		return err
+	}
 	if err := w.Restart(ctx, Aggregator); err != nil {
 		return err
 	}
@@ -210,6 +213,8 @@ func (w *World) Names() []string {
 func (w *World) dir(name string) string { return filepath.Join(w.cfg.Dir, name) }
 
 func (w *World) keysFile() string { return w.dir("keys.json") }
+
+func (w *World) filterKeyFile() string { return w.dir("filter.key") }
 
 // Restart starts a program, after stopping it if it runs, and returns when it
 // serves. Addresses stay what they were.

@@ -1,0 +1,60 @@
+package daemon
+
+import (
+	"math"
+	"testing"
+	"testing/fstest"
+
+	"github.com/verae/archive/archive"
+	"github.com/verae/archive/internal/fault"
+)
+
+// The filter's share follows from the least limit that holds for the process.
+func TestMemoryLimit(t *testing.T) {
+	files := func(pairs ...string) fstest.MapFS {
+		m := fstest.MapFS{}
+		for i := 0; i < len(pairs); i += 2 {
+			m[pairs[i]] = &fstest.MapFile{Data: []byte(pairs[i+1])}
+		}
+		return m
+	}
+	const groups, v2, v1 = "proc/self/cgroup", "sys/fs/cgroup/", "sys/fs/cgroup/memory/"
+	for name, tc := range map[string]struct {
+		own  int64
+		root fstest.MapFS
+		want uint64
+	}{
+		"nothing known":           {math.MaxInt64, files(), 0},
+		"GOMEMLIMIT":              {1 << 30, files(), 1 << 30},
+		"a group":                 {math.MaxInt64, files(groups, "0::/a/b\n", v2+"a/b/memory.max", "4096\n"), 4096},
+		"the group above":         {math.MaxInt64, files(groups, "0::/a/b\n", v2+"a/b/memory.max", "max\n", v2+"a/memory.max", "2048\n"), 2048},
+		"inside a container":      {math.MaxInt64, files(groups, "0::/\n", v2+"memory.max", "1024\n"), 1024},
+		"the least":               {512, files(groups, "0::/\n", v2+"memory.max", "1024\n"), 512},
+		"version 1":               {math.MaxInt64, files(groups, "5:cpu:/x\n4:memory:/x\n", v1+"x/memory.limit_in_bytes", "8192\n"), 8192},
+		"version 1, unlimited":    {math.MaxInt64, files(groups, "4:memory:/\n", v1+"memory.limit_in_bytes", "9223372036854771712\n"), 0},
+		"a group without a limit": {math.MaxInt64, files(groups, "0::/a\n"), 0},
+		"nothing to be read":      {math.MaxInt64, files(groups, "0::\nx\n0::/../..\n", v2+"memory.max", "much\n"), 0},
+	} {
+		if got := memoryLimit(tc.own, tc.root); got != tc.want {
+			t.Errorf("%s: %d, want %d", name, got, tc.want)
+		}
+	}
+	c := Archived{BloomMaxBytes: 77}
+	if got := c.filterBytes(); got != 77 {
+		t.Errorf("BLOOM_MAX_BYTES is not heard: %d", got)
+	}
+}
+
+// What is wrong with a filter shows in the health of its archive, the worst first.
+func TestFilterTroubleIsTold(t *testing.T) {
+	for code, s := range map[string]archive.Stats{
+		"":                {FilterReady: true},
+		"FILTER_DEGRADED": {FilterDegraded: true},
+		"FILTER_SUSPECT":  {FilterDegraded: true, FilterSuspect: true},
+		"FILTER_DENIED":   {FilterDegraded: true, FilterSuspect: true, FilterDenied: 1},
+	} {
+		if err := filterTrouble(s); (err == nil) != (code == "") || err != nil && fault.CodeOf(err) != code {
+			t.Errorf("%s: %v", code, err)
+		}
+	}
+}
