@@ -154,10 +154,10 @@ func (q *Steering) means(r *wire.Record) bool {
 }
 
 // nothing is the answer to a request about what is not there. It is sure of that
-// only when every archive was heard.
+// only when every enrolled archive was heard.
 func nothing(q Steering, found receipts.Gathered) error {
 	switch {
-	case !found.Complete && len(found.Expected) > 0:
+	case doubtful(found):
 		return unheard(found)
 	case !q.Control.RecordID.IsZero():
 		return fault.New(fault.NotFound, codeNoRecords, "recordId: this key's tenant has no record %s about %s", q.Control.RecordID, q.SHA256)

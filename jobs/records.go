@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/receipts"
@@ -66,13 +67,17 @@ func (e *Engine) file(ctx context.Context, tenant wire.TenantID, key wire.Digest
 	if err != nil {
 		return File{}, err
 	}
-	f := File{*held.Record.File, held.ArchiveIDs}
+	// An archive that is not enrolled is not asked for bytes: nobody could tell
+	// its wrong ones from right ones before the last.
+	enrolled := e.cfg.Archives.Enrolled()
+	f := File{*held.Record.File, slices.DeleteFunc(slices.Clone(held.ArchiveIDs), func(id wire.ArchiveID) bool { return !slices.Contains(enrolled, id) })}
 	f.ID = held.Record.ID
 	return f, nil
 }
 
 // one returns the first record under key that matches. It says that there is
-// none only when every archive was heard.
+// none only when every enrolled archive was heard; of others, which may answer
+// hits alone, silence for the whole wait is all there ever is.
 func (e *Engine) one(ctx context.Context, tenant wire.TenantID, key wire.Digest, missing *fault.Error, match func(*wire.Record) bool) (receipts.Held, error) {
 	found, err := e.gather(ctx, key, tenant, nil)
 	if err != nil {
@@ -86,10 +91,15 @@ func (e *Engine) one(ctx context.Context, tenant wire.TenantID, key wire.Digest,
 	if found.Reason == wire.ReasonLost && len(found.Missing) == 0 {
 		return receipts.Held{}, fault.New(fault.NotFound, "RECORD_LOST", "id: it was stored, and no archive has it any more: the operator has it on a list; send it again if you can")
 	}
-	if !found.Complete && len(found.Expected) > 0 {
+	if doubtful(found) {
 		return receipts.Held{}, unheard(found)
 	}
 	return receipts.Held{}, missing
+}
+
+// doubtful reports whether an enrolled archive may have what was not found.
+func doubtful(found receipts.Gathered) bool {
+	return len(found.Missing) > 0 || found.Reason == wire.ReasonLost
 }
 
 // unheard says that nothing was found and that somebody may have it.

@@ -25,7 +25,7 @@ func TestSilentArchivesDenyNothing(t *testing.T) {
 		ID: wire.RecordID{7}, Kind: wire.KindFile, TenantID: alice,
 		File: &wire.File{CID: "bafkreib", Size: 4, SHA256: digestOf("file")},
 	}
-	held := []receipts.Held{{Record: record, ArchiveIDs: []wire.ArchiveID{"archive-a"}}}
+	held := []receipts.Held{{Record: record, ArchiveIDs: []wire.ArchiveID{"a-stranger", "archive-a", "stranger"}}} // bytes are had from the enrolled one
 	other := record
 	other.ID, other.File = wire.RecordID{8}, &wire.File{CID: "bafkreic"}
 	two, one := []wire.ArchiveID{"archive-a", "archive-b"}, []wire.ArchiveID{"archive-b"}
@@ -41,6 +41,8 @@ func TestSilentArchivesDenyNothing(t *testing.T) {
 		"only another, heard":   {receipts.Gathered{Records: []receipts.Held{{Record: other}}, Expected: two, Complete: true}, none},
 		"lost, all heard":       {receipts.Gathered{Expected: two, Reason: wire.ReasonLost}, "RECORD_LOST"},
 		"lost, one is silent":   {receipts.Gathered{Expected: two, Missing: one, Reason: wire.ReasonLost}, silent},
+		"unlisted, all heard":   {receipts.Gathered{Expected: two, Reason: wire.ReasonDeadline}, none},
+		"unlisted, one silent":  {receipts.Gathered{Expected: two, Missing: one, Reason: wire.ReasonDeadline}, silent},
 		"found, one is silent":  {receipts.Gathered{Records: held, Expected: two, Missing: one, Reason: wire.ReasonDeadline}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
