@@ -41,12 +41,15 @@ type Config struct {
 	MaxPayload   int32         // bytes; default DefaultMaxPayload
 	StartTimeout time.Duration // default DefaultStartTimeout
 	Log          *slog.Logger  // nil discards
+
+	options func(*nats.Options) // changes the server's own; nil: as they are
 }
 
 // Server is a running NATS server. Its methods may be called from many
 // goroutines.
 type Server struct {
-	nats *nats.Server
+	nats   *nats.Server
+	linked bool // there may be other servers
 }
 
 // Start starts a server and returns when it accepts clients. It fails when the
@@ -64,7 +67,7 @@ func Start(cfg Config) (*Server, error) {
 	if cfg.StartTimeout == 0 {
 		cfg.StartTimeout = DefaultStartTimeout
 	}
-	srv, err := nats.NewServer(&nats.Options{
+	opts := &nats.Options{
 		ServerName:    cfg.Name,
 		Host:          cfg.Host,
 		Port:          cfg.Port,
@@ -72,7 +75,12 @@ func Start(cfg Config) (*Server, error) {
 		WriteDeadline: writeDeadline,
 		NoSigs:        true, // otherwise the library exits our process on SIGINT
 		NoLog:         true, // it would log to stderr on its own; we set a logger
-	})
+	}
+	if cfg.options != nil {
+		cfg.options(opts)
+	}
+	others := linked(opts)
+	srv, err := nats.NewServer(opts)
 	if err != nil {
 		return nil, fmt.Errorf("bus/server: %w", err)
 	}
@@ -92,7 +100,7 @@ func Start(cfg Config) (*Server, error) {
 		}
 		return nil, fmt.Errorf("bus/server: start: %s", why)
 	}
-	return &Server{nats: srv}, nil
+	return &Server{nats: srv, linked: others}, nil
 }
 
 // ClientURL returns the URL under which clients reach the server.
@@ -107,17 +115,6 @@ func (s *Server) InProcessConn() (net.Conn, error) {
 		return nil, fmt.Errorf("bus/server: %w", err)
 	}
 	return conn, nil
-}
-
-// Census returns how many subscriptions a message on subject would reach. On a
-// lone server, without routes, gateways or leaf nodes, that is everybody who
-// listens.
-func (s *Server) Census(subject string) (int, error) {
-	subs, err := s.nats.Subsz(&nats.SubszOptions{Test: subject, Subscriptions: true, Limit: 1})
-	if err != nil {
-		return 0, fmt.Errorf("bus/server: census of %s: %w", subject, err)
-	}
-	return subs.Total, nil
 }
 
 // Shutdown closes all clients and the listener and waits until the server's

@@ -110,22 +110,6 @@ func TestTakenPortFailsTheStart(t *testing.T) {
 	}
 }
 
-func TestCensusCountsListeners(t *testing.T) {
-	s := start(t, Config{})
-	nc := dial(t, s.ClientURL())
-	for want := range 3 {
-		if got, err := s.Census("verae.archive.query"); err != nil || got != want {
-			t.Fatalf("census %d, %v; want %d", got, err, want)
-		}
-		if _, err := nc.SubscribeSync("verae.archive.query"); err != nil {
-			t.Fatal(err)
-		}
-		if err := nc.Flush(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 func TestShutdownClosesClientsAndMayBeRepeated(t *testing.T) {
 	s := start(t, Config{})
 	closed := make(chan struct{})
