@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -113,7 +114,8 @@ func (r *archiveRepair) refetch(ctx context.Context, ref blob.FileRef) error {
 }
 
 // sources are the other archives as sources of files. silent is set if one of
-// them, or all, could not be asked.
+// them, or all, could not be asked, or if what one sent could not be kept: such a
+// file is not lost.
 func (r *archiveRepair) sources(silent *error) (sources []blob.CopySource) {
 	if r.peers == nil {
 		return nil
@@ -125,7 +127,11 @@ func (r *archiveRepair) sources(silent *error) (sources []blob.CopySource) {
 	for _, peer := range alive {
 		sources = append(sources, func(ctx context.Context, ref blob.FileRef, write func([]byte) error) error {
 			err := r.copyFrom(ctx, peer, ref, write)
-			if fault.Is(err, fault.Transient) {
+			switch {
+			case err == nil:
+			case fault.Is(err, fault.Internal):
+				*silent = fmt.Errorf("daemon: file %x of archive %s: %w", ref.SHA256, peer, err)
+			case fault.Is(err, fault.Transient):
 				*silent = fault.New(fault.Transient, "NO_ANSWER", "daemon: archive %s may have file %x and does not answer; run the repair again when it does, or give --offline to do without: %w", peer, ref.SHA256, err)
 			}
 			return err
@@ -134,15 +140,19 @@ func (r *archiveRepair) sources(silent *error) (sources []blob.CopySource) {
 	return sources
 }
 
-// copyFrom sends the bytes that an archive has of a file.
+// copyFrom sends the bytes that an archive has of a file. One whose copy is
+// damaged, or that sends what can not be true, has none: others may.
 func (r *archiveRepair) copyFrom(ctx context.Context, peer wire.ArchiveID, ref blob.FileRef, write func([]byte) error) error {
 	for off := int64(0); off < ref.Size; {
 		data, size, err := r.peers.File(ctx, peer, ref.SHA256, ref.CID, off, int(min(wire.FragmentSize, ref.Size-off)))
+		if fault.Is(err, fault.Corrupt) {
+			return fault.Wrap(fault.NotFound, err)
+		}
 		if err != nil {
 			return err
 		}
 		if size != ref.Size || len(data) == 0 {
-			return fault.New(fault.Corrupt, "WRONG_ANSWER", "daemon: archive %s has %d bytes of the %d of file %x", peer, size, ref.Size, ref.SHA256)
+			return fault.New(fault.NotFound, "WRONG_ANSWER", "daemon: archive %s has %d bytes of the %d of file %x", peer, size, ref.Size, ref.SHA256)
 		}
 		off += int64(len(data))
 		if err := write(data); err != nil {
