@@ -76,6 +76,13 @@ type Former struct {
 	Version uint64 // of the roster that no longer had it
 }
 
+// WasRetired reports whether an archive was retired, and not taken back.
+func (r *Roster) WasRetired(id wire.ArchiveID) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return find(r.file.Retired, id) != nil
+}
+
 // Retired returns the archives that were retired, sorted by id.
 func (r *Roster) Retired() []Former {
 	r.mu.RLock()

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"regexp"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,6 +32,12 @@ const (
 	closeTimeout   = 5 * time.Second // until nats.go has ended its goroutines
 	pendingMsgs    = 1 << 17         // messages a subscription may hold in memory
 	pendingBytes   = 256 << 20       // and bytes; beyond them nats.go drops the newest
+)
+
+// The parts of a Conn, which are in the names of its connections.
+const (
+	partControl = "control"
+	partBulk    = "bulk"
 )
 
 // InProcess gives out connections to a server in the same process, as
@@ -102,18 +109,28 @@ func Connect(cfg Config) (*Conn, error) {
 	lost := sync.OnceFunc(func() { close(c.lost) })
 	c.metrics = newConnMetrics(c)
 	var err error
-	if c.ctl, err = c.dial(cfg, "control", cfg.InProcess, lost); err != nil {
+	if c.ctl, err = c.dial(cfg, partControl, cfg.InProcess, lost); err != nil {
 		return nil, err
 	}
 	bulkBy := cfg.InProcess
 	if cfg.URL != "" {
 		bulkBy = nil
 	}
-	if c.bulk, err = c.dial(cfg, "bulk", bulkBy, lost); err != nil {
+	if c.bulk, err = c.dial(cfg, partBulk, bulkBy, lost); err != nil {
 		c.ctl.Close()
 		return nil, err
 	}
 	return c, nil
+}
+
+// RoleOf returns whose connection one is, Config.Name, by the name that servers
+// show of it. It is empty for connections that are not made here.
+func RoleOf(connection string) string {
+	role, part, _ := strings.Cut(connection, "/")
+	if part != partControl && part != partBulk {
+		return ""
+	}
+	return role
 }
 
 func (c *Conn) dial(cfg Config, part string, pipe InProcess, lost func()) (*nats.Conn, error) {

@@ -161,6 +161,13 @@ func (r *Roster) Version() uint64 {
 	return r.file.Version
 }
 
+// Knows reports whether an archive is enrolled, or was until it was retired.
+func (r *Roster) Knows(id wire.ArchiveID) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.members[id] != nil || find(r.file.Retired, id) != nil
+}
+
 // Alive returns the archives that may be offered a put now, sorted: enrolled,
 // heard within HelloTimeout, in state up, not quarantined.
 func (r *Roster) Alive() []wire.ArchiveID {

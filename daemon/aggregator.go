@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -33,6 +34,8 @@ type Aggregator struct {
 	LogOrigin string `env:"LOG_ORIGIN" default:"verae.local/ledger" help:"Name of the embedded ledger's log, part of every certificate; fixed when the ledger is made."`
 	Enrol     string `env:"ENROL" enum:"auto,open,closed" default:"auto" help:"open enrols every archive that says hello, closed none that is not listed; auto is open on the embedded loopback server, else closed."`
 	EnrolKeys string `env:"ENROL_KEYS" help:"Ed25519 public keys, in standard base64 and separated by commas, of archives that may enrol."`
+
+	UnlistedArchives string `env:"UNLISTED_ARCHIVES" enum:"auto,census,wait,none" default:"auto" help:"How to know of archives that only know the original contract, and are not enrolled: census asks the embedded NATS server who listens, wait takes them to be there always, none says that there are none; auto is census on the embedded server, else wait. While there may be one, every lookup takes the whole wait and is not complete."`
 
 	WaitArchive int `name:"wait-archive-ms" env:"WAIT_ARCHIVE_MS" default:"1500" help:"Milliseconds that a query waits for archives, at most."`
 	WaitJob     int `name:"wait-job-ms" env:"WAIT_JOB_MS" default:"25000" help:"Milliseconds that a client may wait for a job, at most; Zapier cuts at 30000."`
@@ -80,7 +83,7 @@ func (c *Aggregator) Check() error {
 			return err
 		}
 	}
-	if err := c.checkReserve(); err != nil {
+	if err := cmp.Or(c.checkReserve(), c.checkUnlisted()); err != nil {
 		return err
 	}
 	switch {

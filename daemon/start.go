@@ -36,6 +36,7 @@ type aggregator struct {
 	ledger    *ledger.Ledger
 	vault     *vault.Vault
 	cosigning *ledger.Cosigning
+	census    *census // nil unless UNLISTED_ARCHIVES asks for it
 	gatherer  *receipts.Gatherer
 	engine    *jobs.Engine
 	disks     disks
@@ -170,7 +171,7 @@ func (a archives) Enrolled() []wire.ArchiveID         { return a.roster.Enrolled
 func (a archives) Version() uint64                    { return a.roster.Version() }
 
 func (a *aggregator) startEngine() (err error) {
-	a.gatherer = &receipts.Gatherer{Asker: a.client, Roster: a.roster, Wait: time.Duration(a.WaitArchive) * time.Millisecond, Log: a.log}
+	a.gatherer = &receipts.Gatherer{Asker: a.client, Roster: a.roster, Wait: time.Duration(a.WaitArchive) * time.Millisecond, Unlisted: a.unlisted(), Log: a.log}
 	a.engine, err = jobs.Open(jobs.Config{
 		Dir: a.path(dirJobs), Ledger: a.ledger, Archives: archives{a.client, a.roster}, Copies: archives{a.client, a.roster}, Gatherer: a.gatherer, Vault: a.vault, Announce: a.conn,
 		PutCopies: a.PutCopies, PutMinCopies: a.PutMinCopies, PutWait: time.Duration(a.PutWait) * time.Millisecond,
@@ -269,7 +270,7 @@ func (a *aggregator) addChecks() {
 
 func (a *aggregator) startAdmin() error {
 	task, err := a.admin(a.log, a.level, a.stack, &a.health, a.backupOrders(),
-		a.conn.Metrics(), a.roster.Metrics(), a.client.Metrics(), a.ledger.Metrics(), a.cosigning.Metrics(), a.vault.Metrics(), a.gatherer.Metrics(), a.engine.Metrics(), a.edge.Metrics(), a.disks.metrics())
+		a.conn.Metrics(), a.roster.Metrics(), a.client.Metrics(), a.ledger.Metrics(), a.cosigning.Metrics(), a.vault.Metrics(), a.gatherer.Metrics(), a.engine.Metrics(), a.edge.Metrics(), a.disks.metrics(), a.census.metrics())
 	a.tasks = append(a.tasks, task)
 	return err
 }
