@@ -40,7 +40,8 @@ func (n *Node) Check(ctx context.Context) (CheckReport, error) {
 //   - the Merkle trees are those of the log, the root at the mark is the signed
 //     one, and the skeleton names every record under the mark;
 //   - the index is exactly what the log gives, row by row in both directions, but
-//     for what is no longer known of lost records; the filter denies nothing;
+//     for what is no longer known of lost records; the filter denies nothing,
+//     or is told what it denied;
 //   - every file that a record names is here; with o.Blobs, its bytes give its
 //     SHA-256, its CID and the rows of its tree, and files and rows that nothing
 //     needs are told.

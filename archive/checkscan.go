@@ -8,8 +8,6 @@ import (
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
-
-	"github.com/verae/archive/bloom"
 )
 
 // rowScan sums up rows of the index, all of one kind, in the order of their keys.
@@ -97,8 +95,8 @@ func (s *rowScan) row(key, value []byte) {
 	switch key[0] {
 	case prefixIndex:
 		s.indexRows++
-		if digest, _, _ := indexKeyParts(key); c.n.filter != nil && c.n.filter.Test(digest) == bloom.Absent {
-			c.found(Finding{Kind: FindingFilter, What: fmt.Sprintf("the filter denies digest %x of seq %d", digest, seq), Damage: true, Repair: repairStart, Seq: seq})
+		if digest, _, _ := indexKeyParts(key); c.n.filter != nil && c.n.scrubKeys(digest) > 0 {
+			c.found(Finding{Kind: FindingFilter, What: fmt.Sprintf("the filter denied digest %x of seq %d, and has it now", digest, seq), Seq: seq})
 		}
 	case prefixTenant:
 		s.tenantRows++

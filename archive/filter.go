@@ -25,8 +25,11 @@ const keysPerRecord = 3
 func (c Config) filterDir() string { return c.FS.PathJoin(c.Dir, "filters", "keys") }
 
 // filterParams sizes the filter of an archive as it was opened.
-func (n *Node) filterParams() bloom.Params {
+func (n *Node) filterParams() bloom.Params { return n.filterParamsWith(n.cfg.Bloom.Secret) }
+
+func (n *Node) filterParamsWith(s bloom.Secret) bloom.Params {
 	p := n.cfg.Bloom
+	p.Secret, p.Rebuilds = s, true
 	p.Capacity = max(p.Capacity, keysPerRecord*n.identity.lineage.records(n.tail.seq))
 	return p
 }
@@ -59,8 +62,7 @@ func (n *Node) headAt(seq uint64) ([32]byte, error) {
 // completes it. No write may come to the store before openFilter returns, nor
 // after it while tending.stays says no.
 func (n *Node) openFilter() {
-	p := n.filterParams()
-	p.Secret, p.Rebuilds = n.filterSecret(), true
+	p := n.filterParamsWith(n.filterSecret())
 	n.tending.wake = make(chan struct{}, 1)
 	dir := n.cfg.filterDir()
 	if _, err := n.cfg.FS.Stat(dir); errors.Is(err, os.ErrNotExist) {

@@ -89,7 +89,7 @@ func deniesNone(t testing.TB, n *Node, records int) {
 		r := recordAt(i)
 		for _, d := range []wire.Digest{r.SHA256, wire.Digest(r.ID())} {
 			if got := ask(t, n, alice, d); len(got) == 0 {
-				t.Fatalf("record %d of %d is denied under %x", i, records, d)
+				t.Fatalf("record %d of %d is denied under %s", i, records, d)
 			}
 		}
 	}

@@ -19,7 +19,7 @@ const (
 	FindingGeneration   = "generation"   // the rows that say where the log begins
 	FindingLost         = "lost"         // the list of lost records
 	FindingIndex        = "index"        // what is derived from the log
-	FindingFilter       = "filter"       // the filter in memory, which a start builds anew
+	FindingFilter       = "filter"       // the filter denied what is stored; the check has mended it
 	FindingFile         = "file"         // bytes of a file
 	FindingStray        = "stray"        // a file that nothing names
 	FindingUnreferenced = "unreferenced" // a file, or a row of the files' index, that nothing needs
