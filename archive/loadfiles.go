@@ -69,7 +69,7 @@ func (n *Node) lookForFiles(ctx context.Context, last uint64) {
 // holdsFile reports whether a file is there, or known to be lost, and quarantines
 // the archive if not.
 func (n *Node) holdsFile(ctx context.Context, f namedFile) (there bool, err error) {
-	if n.lost.files.knows(f.sha256) {
+	if n.FileLost(f.sha256) {
 		return true, nil
 	}
 	there, err = n.cfg.Files.Holds(ctx, f.sha256)

@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/internal/pebblex"
 	"github.com/verae/archive/wire"
 )
@@ -21,9 +20,10 @@ import (
 // CodeFileLost is the code of a file whose bytes are known to be lost here.
 const CodeFileLost = "FILE_LOST"
 
-// The list of lost files stands beside the store. Repair adds to it and nothing
-// is taken off: who reads it looks whether the bytes are here again. Without it
-// a lost file is a damage again, and no other harm is done.
+// The list of lost files stands beside the store. Repair adds to it, and a file
+// whose bytes are here again is taken off: should they go missing again, that is a
+// loss of its own. Without the list a lost file is a damage again, and no other
+// harm is done.
 const (
 	lostFilesHead = "verae lost files 1"
 	lostFilesSum  = "sum "
@@ -107,18 +107,35 @@ func addLostFiles(c Config, more []lostFile) error {
 	if len(list) == was && err == nil {
 		return nil
 	}
-	if err := pebblex.WriteFile(c.FS, c.lostFilesPath(), encodeLostFiles(list), markPerm); err != nil {
+	return lostFiles(list).save(c)
+}
+
+// removeLostFiles takes all files but those that are still lost off the list.
+func removeLostFiles(c Config, still map[[digestLen]byte]lostFile) error {
+	list, err := readLostFiles(c)
+	if err != nil {
+		return err
+	}
+	list = slices.DeleteFunc(list, func(f lostFile) bool { _, lost := still[f.sha256]; return !lost })
+	return lostFiles(list).save(c)
+}
+
+// lostFiles is a list of lost files.
+type lostFiles []lostFile
+
+// save makes it the list of an archive.
+func (l lostFiles) save(c Config) error {
+	if err := pebblex.WriteFile(c.FS, c.lostFilesPath(), encodeLostFiles(l), markPerm); err != nil {
 		return fmt.Errorf("archive: the list of lost files: %w", err)
 	}
 	return nil
 }
 
-// goneFiles are the files of an archive that are known to be lost.
+// goneFiles are the files of an archive that are known to be lost, and are not
+// here.
 type goneFiles struct {
-	all map[[digestLen]byte]lostFile // never changes while the archive is open
-
-	mu   sync.Mutex // guards open
-	open map[[digestLen]byte]struct{}
+	mu   sync.Mutex // guards open, and the list while the archive is open
+	open map[[digestLen]byte]lostFile
 }
 
 // findLostFiles reads which files are known to be lost, and looks which of them
@@ -132,24 +149,16 @@ func (n *Node) findLostFiles() {
 		return
 	}
 	g := &n.lost.files
-	g.all, g.open = map[[digestLen]byte]lostFile{}, map[[digestLen]byte]struct{}{}
+	g.open = map[[digestLen]byte]lostFile{}
 	for _, f := range list {
-		g.all[f.sha256], g.open[f.sha256] = f, struct{}{}
+		g.open[f.sha256] = f
 	}
 	n.lost.count.Add(uint64(len(g.open)))
 	if n.cfg.Files != nil {
 		n.cfg.Files = knownFiles{n.cfg.Files, n}
 	}
-	for _, f := range list {
-		n.regained(context.Background(), f.sha256)
-	}
-	n.cfg.Log.Warn("files are known to be lost", "listed", len(g.all), "missing", len(n.stillLost()))
-}
-
-// knows reports whether a file was ever found to be lost.
-func (g *goneFiles) knows(sha256 [digestLen]byte) bool {
-	_, known := g.all[sha256]
-	return known
+	n.regained(context.Background(), n.stillLost()...)
+	n.cfg.Log.Warn("files are known to be lost", "listed", len(list), "missing", len(n.stillLost()))
 }
 
 // FileLost reports whether the bytes of a file are known to be lost here: no
@@ -167,27 +176,45 @@ func (n *Node) stillLost() (list []lostFile) {
 	g := &n.lost.files
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for sha256 := range g.open {
-		list = append(list, g.all[sha256])
+	for _, f := range g.open {
+		list = append(list, f)
 	}
 	return list
 }
 
-// regained takes a file out of the count if its bytes are here.
-func (n *Node) regained(ctx context.Context, sha256 [digestLen]byte) {
-	if !n.FileLost(sha256) || n.cfg.Files == nil {
+// regained takes lost files out of the count, and off the list, if their bytes are
+// here.
+func (n *Node) regained(ctx context.Context, lost ...lostFile) {
+	if n.cfg.Files == nil {
 		return
 	}
-	if there, err := n.cfg.Files.Holds(ctx, sha256); err != nil || !there {
-		return
-	}
+	lost = slices.DeleteFunc(lost, func(f lostFile) bool {
+		there, err := n.cfg.Files.Holds(ctx, f.sha256)
+		return err != nil || !there
+	})
 	g := &n.lost.files
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if _, lost := g.open[sha256]; lost {
-		delete(g.open, sha256)
-		n.lost.count.Add(^uint64(0))
-		n.cfg.Log.Info("a file that was lost is here again", "sha256", wire.Digest(sha256))
+	before := len(g.open)
+	for _, f := range lost {
+		if _, open := g.open[f.sha256]; open {
+			delete(g.open, f.sha256)
+			n.lost.count.Add(^uint64(0))
+			n.cfg.Log.Info("a file that was lost is here again", "sha256", f.sha256)
+		}
+	}
+	if len(g.open) == before {
+		return
+	}
+	if err := removeLostFiles(n.cfg, g.open); err != nil { // the next start does it
+		n.cfg.Log.Warn("what is here again is still listed as lost", "err", err)
+	}
+}
+
+// regainedFile is regained for one file, which need not be lost.
+func (n *Node) regainedFile(ctx context.Context, sha256 [digestLen]byte) {
+	if n.FileLost(sha256) {
+		n.regained(ctx, lostFile{sha256: sha256})
 	}
 }
 
@@ -195,46 +222,8 @@ func (n *Node) regained(ctx context.Context, sha256 [digestLen]byte) {
 // none is lost or ctx ends.
 func (n *Node) watchLostFiles(ctx context.Context) {
 	for lost := n.stillLost(); len(lost) > 0 && sleep(ctx, lostFilesEvery); lost = n.stillLost() {
-		for _, f := range lost {
-			n.regained(ctx, f.sha256)
-		}
+		n.regained(ctx, lost...)
 	}
 }
 
 const lostFilesEvery = time.Minute
-
-// knownFiles are the files of an archive some of which are known to be lost: of
-// those it is said that they are, whatever is left of them.
-type knownFiles struct {
-	Files
-	n *Node
-}
-
-func (k knownFiles) lost(err error, sha256 [32]byte) error {
-	if (fault.Is(err, fault.NotFound) || fault.Is(err, fault.Corrupt)) && k.n.FileLost(sha256) {
-		return fault.New(fault.Corrupt, CodeFileLost, "archive: the bytes of file %x are lost: no archive that was asked had them; what is known of it is kept: %w", sha256, err)
-	}
-	return err
-}
-
-// Blocks is Files.Blocks.
-func (k knownFiles) Blocks(ctx context.Context, sha256 [32]byte, cid string) ([][32]byte, error) {
-	blocks, err := k.Files.Blocks(ctx, sha256, cid)
-	return blocks, k.lost(err, sha256)
-}
-
-// Size is Files.Size.
-func (k knownFiles) Size(ctx context.Context, sha256 [32]byte, cid string) (int64, error) {
-	size, err := k.Files.Size(ctx, sha256, cid)
-	return size, k.lost(err, sha256)
-}
-
-// Has is what a store may know of damage: see Node.hasFile.
-func (k knownFiles) Has(ctx context.Context, sha256 [32]byte, cid string) (bool, error) {
-	if s, ok := k.Files.(interface {
-		Has(ctx context.Context, sha256 [32]byte, cid string) (bool, error)
-	}); ok {
-		return s.Has(ctx, sha256, cid)
-	}
-	return true, nil // its length was right
-}

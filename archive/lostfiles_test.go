@@ -131,6 +131,57 @@ func TestLaw8LostFileIsKnownAndComesBack(t *testing.T) {
 	}
 }
 
+// Law 8: a lost file that was sent again is a file like all others: before a
+// record of it is acknowledged it is off the list, and to lose it again is damage.
+func TestLaw8FileThatCameBackIsNotExcused(t *testing.T) {
+	s := newShelf(t, "archive-a")
+	r, other := s.scan(t, 1, 3000), s.scan(t, 2, 2000)
+	s.repaired(t, func() { lostBytes["the bytes"](t, s) })
+	<-s.looked
+	listed := func() (ids []wire.Digest) {
+		list, err := readLostFiles(s.cfg)
+		must1(t, err)
+		for _, f := range list {
+			ids = append(ids, f.sha256)
+		}
+		return ids
+	}
+	if len(listed()) != 2 {
+		t.Fatalf("listed: %v", listed())
+	}
+	_, data := scanOf(1, 3000)
+	must1(t, s.files.Open("again", blob.Default))
+	_, err := s.files.Write("again", 0, data)
+	must1(t, err)
+	_, err = s.files.Commit(t.Context(), "again", r.File.Size, r.File.SHA256, r.File.CID)
+	must1(t, err)
+	again := fileUnder(digest("again"), r.File.SHA256)
+	again.File = r.File
+	mustPut(t, s.Node, again)
+	if left := listed(); len(left) != 1 || left[0] != other.File.SHA256 || s.FileLost(r.File.SHA256) || s.Hello().Lost != 1 {
+		t.Errorf("listed after the file came back: %v, %+v", left, s.Hello())
+	}
+	s.reopenAfter(t, func() { lostBytes["the bytes"](t, s) })
+	<-s.looked
+	wantState(t, s.Node, wire.StateReadonly, "DAMAGED")
+	before, err := readLostFiles(s.cfg)
+	must1(t, err)
+	report := s.repaired(t, func() {})
+	known := map[wire.Digest]bool{}
+	for _, f := range report.Files {
+		known[f.SHA256] = f.Known
+	}
+	if report.Clean() || len(known) != 2 || known[r.File.SHA256] || !known[other.File.SHA256] {
+		t.Errorf("repaired: %+v", report)
+	}
+	<-s.looked
+	wantState(t, s.Node, wire.StateUp, "")
+	after, err := readLostFiles(s.cfg)
+	if must1(t, err); len(after) != 2 || !slices.Contains(after, before[0]) {
+		t.Errorf("listed %v, before %v", after, before)
+	}
+}
+
 // A lost file outlives the rebuilding of the records, and one that is lost later
 // is damage until a repair has asked for it.
 func TestLostFilesAddUp(t *testing.T) {

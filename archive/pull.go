@@ -199,7 +199,7 @@ func (p *Puller) pull(ctx context.Context, id wire.RecordID, from []wire.Archive
 		return out
 	}
 	if out.Err = p.file(ctx, rec.File, from); out.Err == nil {
-		p.node.regained(ctx, rec.File.SHA256)
+		p.node.regainedFile(ctx, rec.File.SHA256)
 		out.Err = p.inSlot(ctx, func() error { return p.put(ctx, rec, &out) })
 	}
 	return out

@@ -161,7 +161,7 @@ type repairer struct {
 	// mended has the outcome of every file that was not whole.
 	mended map[string]*mendedFile
 	// gone are the files that earlier repairs have found to be lost.
-	gone map[wire.Digest]bool
+	gone map[wire.Digest]lostFile
 }
 
 func (r *repairer) run(ctx context.Context) (err error) {

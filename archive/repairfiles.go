@@ -35,7 +35,7 @@ func (r *repairer) file(ctx context.Context, seq uint64, id wire.RecordID, f *wi
 	}
 	m := &mendedFile{report: len(r.report.Files), lost: true, size: f.Size, record: id}
 	r.mended[key] = m
-	r.report.Files = append(r.report.Files, RepairFile{Seq: seq, SHA256: f.SHA256, CID: f.CID, Lost: true, Known: r.gone[f.SHA256]})
+	r.report.Files = append(r.report.Files, RepairFile{Seq: seq, SHA256: f.SHA256, CID: f.CID, Lost: true, Known: r.gone[f.SHA256] != lostFile{}})
 	if r.Refetch != nil && !r.DryRun {
 		err := r.Refetch(ctx, *f)
 		if err == nil {
@@ -59,9 +59,9 @@ func (r *repairer) knownLost() {
 	if err != nil {
 		r.report.Damages = append(r.report.Damages, err.Error())
 	}
-	r.gone = map[wire.Digest]bool{}
+	r.gone = map[wire.Digest]lostFile{}
 	for _, f := range list {
-		r.gone[f.sha256] = true
+		r.gone[f.sha256] = f
 	}
 }
 
@@ -70,9 +70,14 @@ func (r *repairer) knownLost() {
 func (r *repairer) listLost() error {
 	var lost []lostFile
 	for _, m := range r.mended {
-		if m.lost {
-			lost = append(lost, lostFile{r.report.Files[m.report].SHA256, m.record, wire.At(r.Now())})
+		if !m.lost {
+			continue
 		}
+		f := lostFile{r.report.Files[m.report].SHA256, m.record, wire.At(r.Now())}
+		if known := r.gone[f.sha256]; known != (lostFile{}) {
+			f = known
+		}
+		lost = append(lost, f)
 	}
 	slices.SortFunc(lost, func(a, b lostFile) int { return slices.Compare(a.sha256[:], b.sha256[:]) })
 	return addLostFiles(r.Config, lost)
