@@ -121,7 +121,7 @@ func (k *ask) pump(out chan<- wire.Reply) {
 	for {
 		msgs, silent := k.take()
 		for i, msg := range msgs {
-			reply, err := wire.Decode[wire.Reply](msg.Data)
+			reply, err := wire.DecodeReply(msg.Data)
 			k.done(msg)
 			if err != nil {
 				k.a.metrics.badReplies.WithLabelValues("malformed").Inc()
