@@ -24,13 +24,13 @@ const keysPerRecord = 3
 // and not in a backup. Each filter has a directory of its own in filters.
 func (c Config) filterDir() string { return c.FS.PathJoin(c.Dir, "filters", "keys") }
 
-// filterParams sizes the filter of an archive as it was opened.
+// filterParams sizes the filter of an archive for the records that it has.
 func (n *Node) filterParams() bloom.Params { return n.filterParamsWith(n.cfg.Bloom.Secret) }
 
 func (n *Node) filterParamsWith(s bloom.Secret) bloom.Params {
 	p := n.cfg.Bloom
 	p.Secret, p.Rebuilds = s, true
-	p.Capacity = max(p.Capacity, keysPerRecord*n.identity.lineage.records(n.tail.seq))
+	p.Capacity = max(p.Capacity, keysPerRecord*n.identity.lineage.records(n.durable.Load()))
 	return p
 }
 
