@@ -479,6 +479,24 @@ func TestReportKeepsDamages(t *testing.T) {
 	}
 }
 
+// No key of no kind is passed over where a step ends.
+func TestCheckFindsAKeyOfNoKindBetweenSteps(t *testing.T) {
+	c := checked(t)
+	change(t, c, func(db *pebble.DB) { must1(t, db.Set(append(logKey(4), 'x'), nil, pebble.Sync)) })
+	n := mustOpen(t, c)
+	defer mustClose(t, n)
+	for rows := 1; rows <= 4; rows++ {
+		p, err := n.newPosition()
+		must1(t, err)
+		k := newChecker(n, CheckOptions{Read: func(ctx context.Context, _ int) error { return ctx.Err() }}, p)
+		k.rows = rows
+		must1(t, k.run(t.Context()))
+		if p.Report.Damages != 1 || p.Report.Records != 7 {
+			t.Errorf("%d rows a step: %s", rows, listed(p.Report))
+		}
+	}
+}
+
 // A step takes a record, whatever else is in the log: else a check would never
 // come behind keys of no kind that are larger than what is checked at a time.
 func TestCheckComesBehindKeysOfNoKind(t *testing.T) {

@@ -128,8 +128,12 @@ func (x *examiner) examineAll(ctx context.Context, p *logPart) {
 	p.entries = make([]logEntry, 0, x.c.rows)
 	records := 0
 	for valid := it.First(); valid && p.err == nil; valid = it.Next() {
-		if p.more = p.limited && records > 0 && (p.size >= checkBytes || records == x.c.rows); p.more {
-			break
+		if p.limited && records > 0 && (p.size >= checkBytes || records == x.c.rows) {
+			// The next step begins behind the last record: what is behind that and is
+			// none belongs to this one.
+			if _, p.more = logSeq(it.Key()); p.more {
+				break
+			}
 		}
 		p.entries = append(p.entries, logEntry{})
 		e := &p.entries[len(p.entries)-1]
