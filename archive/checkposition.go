@@ -119,9 +119,12 @@ func (p *position) begin() {
 	var key [lanesLen]byte
 	rand.Read(key[:]) // never fails: crypto/rand crashes the program instead
 	p.HashKey = lanes{binary.LittleEndian.Uint64(key[:]), binary.LittleEndian.Uint64(key[8:])}
-	p.Shift = max(minShift, uint(bits.Len64(p.End/maxSums)))
+	p.Shift = shiftOf(p.End)
 	p.sums = make(map[uint64]*rowSum)
 }
+
+// shiftOf returns the Shift of a check whose last number is end.
+func shiftOf(end uint64) uint { return max(minShift, uint(bits.Len64(end/maxSums))) }
 
 // sum returns the sums of the range of a sequence number.
 func (p *position) sum(seq uint64) *rowSum {
@@ -166,6 +169,9 @@ func (p *position) stored() *position {
 func (p *position) ready() (*position, error) {
 	if p.Version != positionVersion {
 		return nil, fmt.Errorf("archive: a position of version %d, this program writes %d", p.Version, positionVersion)
+	}
+	if p.Shift != shiftOf(p.End) { // it says how much memory sums take
+		return nil, fmt.Errorf("archive: a position with ranges of %d bits up to seq %d", p.Shift, p.End)
 	}
 	peaks := make([]tlog.Hash, len(p.Peaks))
 	for i, h := range p.Peaks {

@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -64,7 +65,7 @@ type scrubState struct {
 }
 
 // resume makes Position ready to be used. One of version 1 can not be gone on
-// from; what its pass has found stays.
+// from; what its pass has found stays, beside what the last one found.
 func (s *scrubState) resume() error {
 	head, err := wire.Decode[struct {
 		Version int         `json:"version"`
@@ -76,6 +77,10 @@ func (s *scrubState) resume() error {
 	if head.Version == 1 {
 		if head.Report.Damages > 0 {
 			pass := passOf(&head.Report)
+			if last := s.Last; last != nil {
+				pass.Kept, pass.First = append(last.Kept, pass.Kept...), cmp.Or(last.First, pass.First)
+				pass.Found, pass.Damages = pass.Found+last.Found, pass.Damages+last.Damages
+			}
 			s.Last = &pass
 		}
 		return nil
