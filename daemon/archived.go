@@ -189,7 +189,7 @@ func startArchive(ctx context.Context, c Archived, log *slog.Logger, level *slog
 	if err != nil {
 		return nil, err
 	}
-	admin, err := c.admin(log, level, stack, health, c.backupOrders(node, files), node.Metrics(), fileMetrics(files), conn.Metrics(), service.Metrics(), witnessMetrics, copyMetrics, scrubMetrics)
+	admin, err := c.admin(log, level, stack, health, c.backupOrders(node, files), node.Metrics(), fileMetrics(node, files), conn.Metrics(), service.Metrics(), witnessMetrics, copyMetrics, scrubMetrics)
 	if err != nil {
 		return nil, err
 	}
@@ -208,7 +208,7 @@ const sweepInterval = 5 * time.Second
 
 // fileMetrics are the collectors of a file store, which itself knows no
 // metrics library.
-func fileMetrics(s *blob.Store) []prometheus.Collector {
+func fileMetrics(node *archive.Node, s *blob.Store) []prometheus.Collector {
 	opts := func(name, help string) prometheus.Opts {
 		return prometheus.Opts{Namespace: "verae", Subsystem: "blob", Name: name, Help: help}
 	}
@@ -222,7 +222,7 @@ func fileMetrics(s *blob.Store) []prometheus.Collector {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts(opts("disk_free_bytes", "Free bytes on the disk of the files; 0 if it does not tell.")), func() float64 { return float64(s.Disk().Free) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts(opts("disk_reserve_bytes", "Free bytes below which no more files are stored.")), func() float64 { return float64(s.Disk().Reserve) }),
 		gauge("open_uploads", "Uploads under way.", func(s blob.Stats) int { return s.OpenUploads }),
-		gauge("damaged_files", "Files known to be damaged.", func(s blob.Stats) int { return s.Damaged }),
+		gauge("damaged_files", "Files known to be damaged.", func(blob.Stats) int { return damagedFiles(node, s) }),
 		counter("received_bytes_total", "Bytes of uploads, whatever became of them.", func(s blob.Stats) uint64 { return s.BytesReceived }),
 		counter("commits_total", "Files committed.", func(s blob.Stats) uint64 { return s.Commits }),
 		counter("duplicates_total", "Commits of files that were there.", func(s blob.Stats) uint64 { return s.Duplicates }),

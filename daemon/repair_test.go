@@ -226,6 +226,41 @@ func TestArchivedRepairOfFiles(t *testing.T) {
 	})
 }
 
+// TestLostFileIsNoDamage: no check asks for a repair that would do nothing, as one
+// does of a file that was lost since.
+func TestLostFileIsNoDamage(t *testing.T) {
+	a := newAiling(t, 1)
+	sums, err := blob.SumReader(strings.NewReader(strings.Repeat("scan", 1000)), blob.Default)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damage := func() (ok bool) {
+		a.open(func(n *archive.Node, files *blob.Store) {
+			if there, err := files.Holds(t.Context(), sums.SHA256); there || err != nil {
+				t.Errorf("the file is there: %v, %v", there, err)
+			}
+			health := new(serve.Health)
+			addArchiveChecks(health, n, files)
+			_, list := health.Ready(t.Context())
+			for _, s := range list {
+				ok = ok || s.Name == "damage" && s.OK
+			}
+			if files.Stats().Damaged != 1 {
+				t.Errorf("the files do not know what is missing: %+v", files.Stats())
+			}
+		})
+		return ok
+	}
+	a.remove(filepath.Join("files", "files", "*"), "")
+	if damage() {
+		t.Error("a file is gone, and nothing is damaged")
+	}
+	a.repair(serve.ExitDamaged, "--offline")
+	if !damage() {
+		t.Error("a file is lost, and a repair is asked for")
+	}
+}
+
 // TestNoServiceBesideAnUnfinishedRepair: an archive whose repair was cut short
 // does not serve.
 func TestNoServiceBesideAnUnfinishedRepair(t *testing.T) {
