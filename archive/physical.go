@@ -43,8 +43,9 @@ func storeFile(path, what string, damage bool) Finding {
 }
 
 // nextTable checks the first tables that are behind the position, side by side if
-// the check has all processors, or begins the next phase when there are none. Tables that came since the phase began are
-// left to the next check: there may be no end of them.
+// the check has all processors, or begins the next phase when there are none.
+// Tables that came since the phase began are left to the next check: there may be
+// no end of them.
 func (c *checker) nextTable(names []string, next string, check func(name string) (*Finding, int64, error)) error {
 	p := c.pos
 	if p.Until == "" && len(names) > 0 {

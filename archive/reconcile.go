@@ -44,7 +44,8 @@ type ReconcilerConfig struct {
 // log, asks every live enrolled archive which of the records it has, and tells
 // the best-ranked that lacks one to pull it. A copy on an archive that is silent
 // does not count, once it has been silent for an hour or somebody asked; should
-// it come back, there is one more, and nothing is ever removed for it. It also gets back what was lost here and is there elsewhere.
+// it come back, there is one more, and nothing is ever removed for it. It also gets
+// back what was lost here and is there elsewhere.
 //
 // Every archive looks after what it holds: a record whose other copy is gone is
 // found where the one that is left rests. Of several holders the first-ranked

@@ -9,10 +9,9 @@ import (
 )
 
 // regain gets back the records and files that are lost here and that a live
-// archive has.
-// A repair could not find them; perhaps who has them was silent then. They are
-// stored anew, with sequence numbers of their own; the stubs stay. What nobody
-// has is not a copy that failed: the archive's hello counts it as lost.
+// archive has. A repair could not find them; perhaps who has them was silent then.
+// Records are stored anew, with sequence numbers of their own; the stubs stay. What
+// nobody has is not a copy that failed: the archive's hello counts it as lost.
 func (r *Reconciler) regain(ctx context.Context) error {
 	n := r.cfg.Node
 	if n.lost.count.Load() == 0 || n.Hello().State != wire.StateUp {
