@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,9 +14,10 @@ import (
 	"github.com/verae/archive/wire"
 )
 
-// How many reply messages may wait for a consumer. Honest archives stay far
-// below: they send one page of at most max_payload for each MiB of records. What
-// is beyond is dropped and counted, and its archive is seen as missing.
+// How many reply messages of named archives may wait for a consumer. Honest ones
+// stay far below: they send one page of at most max_payload for each MiB of
+// records. What is beyond is dropped and counted, and its archive is seen as
+// missing. Others may have a quarter as much beside that.
 const (
 	MaxQueuedReplies    = 1 << 14   // messages of one query
 	MaxQueuedReplyBytes = 64 << 20  // bytes of one query
@@ -25,15 +27,21 @@ const (
 // An ask collects the replies to one query.
 type ask struct {
 	a      *Archives
-	finish func()        // ends the query; may be called again
-	end    chan struct{} // closed by finish
-	wake   chan struct{} // has a value when queue or silent changed
+	msg    *nats.Msg       // the query
+	ctx    context.Context // ends with the query
+	once   sync.Once       // of confirm
+	finish func()          // ends the query; may be called again
+	end    chan struct{}   // closed by finish
+	wake   chan struct{}   // has a value when queue or silent changed
 
 	mu     sync.Mutex // guards all below
 	queue  []*nats.Msg
-	held   int   // messages of the queue, and those pump has taken and not handed out
-	bytes  int64 // of them
-	silent bool  // the server said that nobody listens
+	named  map[string]*share // of the archives named in the query; the map itself stays
+	all    share             // of them together
+	others share             // of everybody else
+	doubt  bool              // a message said that nobody listens
+	silent bool              // nobody listens
+	over   bool              // nothing is taken any more
 }
 
 // Ask publishes q to every archive and returns the replies as they come, pages
@@ -55,10 +63,13 @@ func (a *Archives) Ask(ctx context.Context, q wire.Query, expect []wire.ArchiveI
 		return nil, nil, err
 	}
 	token := string(q.CorrelationID)
-	k := &ask{a: a, wake: make(chan struct{}, 1), end: make(chan struct{})}
+	k := &ask{a: a, msg: msg, wake: make(chan struct{}, 1), end: make(chan struct{}), named: newShares(expect)}
+	asking, cancel := context.WithCancel(ctx)
+	k.ctx = asking
 	k.finish = sync.OnceFunc(func() {
 		a.replies.remove(token)
 		close(k.end)
+		cancel()
 	})
 	out := make(chan wire.Reply, max(1, min(len(expect), 64)))
 	started := a.replies.add(token, k, func() {
@@ -66,6 +77,7 @@ func (a *Archives) Ask(ctx context.Context, q wire.Query, expect []wire.ArchiveI
 		k.discard()
 	})
 	if !started {
+		cancel()
 		return nil, nil, fault.New(fault.Conflict, "", "bus: query %s is under way, or the client is closed", token)
 	}
 	unhook := context.AfterFunc(ctx, k.finish)
@@ -79,6 +91,23 @@ func (a *Archives) Ask(ctx context.Context, q wire.Query, expect []wire.ArchiveI
 	}
 	a.metrics.asks.Inc()
 	return out, stop, nil
+}
+
+// confirm asks once more, with an answer to a subject that no archive knows,
+// when a message said that nobody listens. Whoever heard the query can send such
+// a message, and must not end the query of all the others.
+func (k *ask) confirm() {
+	again := &nats.Msg{Subject: k.msg.Subject, Data: k.msg.Data, Header: k.msg.Header}
+	_, err := k.a.conn.ctl.RequestMsgWithContext(k.ctx, again)
+	if !errors.Is(err, nats.ErrNoResponders) {
+		k.a.metrics.badReplies.WithLabelValues("unconfirmed-unheard").Inc()
+		return
+	}
+	k.a.metrics.unheard.Inc()
+	k.mu.Lock()
+	k.silent = true
+	k.mu.Unlock()
+	k.kick()
 }
 
 // shut ends the query from the client's side.
@@ -119,7 +148,7 @@ func queryMsg(ctx context.Context, q wire.Query, expect []wire.ArchiveID) (*nats
 // only when nobody listens.
 func (k *ask) pump(out chan<- wire.Reply) {
 	for {
-		msgs, silent := k.take()
+		msgs, doubt, silent := k.take()
 		for i, msg := range msgs {
 			reply, err := wire.DecodeReply(msg.Data)
 			k.done(msg)
@@ -142,6 +171,9 @@ func (k *ask) pump(out chan<- wire.Reply) {
 		if silent {
 			close(out)
 			return
+		}
+		if doubt {
+			k.once.Do(func() { k.a.replies.running.Go(k.confirm) })
 		}
 		select {
 		case <-k.wake:

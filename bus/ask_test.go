@@ -217,32 +217,135 @@ func TestStrayRepliesCostACounter(t *testing.T) {
 // reads meanwhile.
 func TestReplyQueueKeepsItsBoundAndGivesMemoryBack(t *testing.T) {
 	w := startWorld(t, 1, patient, nil)
+	for name, c := range map[string]struct {
+		expect []wire.ArchiveID
+		bound  int
+	}{
+		"named":     {[]wire.ArchiveID{"archive-a"}, maxOfOne},
+		"not named": {[]wire.ArchiveID{"archive-b"}, maxOfOthers},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := count(w.archives.metrics.badReplies.WithLabelValues("queue-full"))
+			q := query("x")
+			q.CorrelationID = "flooded"
+			replies, stop, err := w.archives.Ask(t.Context(), q, c.expect)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer stop()
+			const more = 500 // some of it may still fit: one is handed out, one waits to be
+			msg := &nats.Msg{Subject: wire.SubjectReplyPrefix + "flooded", Data: encode(t, wire.Reply{ArchiveID: "archive-a"})}
+			for range 1 + c.bound + more {
+				w.archives.replies.dispatch(msg)
+			}
+			dropped := count(w.archives.metrics.badReplies.WithLabelValues("queue-full")) - before
+			if dropped == 0 || dropped > more+1 {
+				t.Errorf("%d dropped, want up to %d", dropped, more+1)
+			}
+			for range 1 + c.bound + more - dropped {
+				<-replies
+			}
+			eventually(t, "the budget is back", func() bool { return w.archives.queued.Load() == 0 })
+			big := &nats.Msg{Subject: msg.Subject, Data: make([]byte, 1<<20)}
+			for range MaxQueuedReplyBytes>>20 + 2 {
+				w.archives.replies.dispatch(big)
+			}
+			stop()
+			eventually(t, "the budget is back after stop", func() bool { return w.archives.queued.Load() == 0 })
+		})
+	}
+}
+
+// A flood of one sender, or of all whom nobody named, leaves room for the word of
+// every other, however much there is and although nobody reads meanwhile.
+func TestAFloodCrowdsNobodyOut(t *testing.T) {
+	w := startWorld(t, 0, patient, nil)
+	stay, err := w.conn.ctl.SubscribeSync(wire.SubjectQuery) // somebody listens
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stay.Unsubscribe() }()
+	large := strings.Repeat(" ", 256<<10)
+	for name, flood := range map[string]func(i int) string{
+		"a named archive":         func(int) string { return `{"archiveId":"archive-a","records":[]}` },
+		"a named archive, large":  func(int) string { return `{"archiveId":"archive-a","records":[]}` + large },
+		"a stranger":              func(int) string { return `{"archiveId":"stranger","records":[]}` },
+		"many strangers":          func(i int) string { return fmt.Sprintf(`{"archiveId":"stranger-%d","records":[]}`, i) },
+		"broken":                  func(int) string { return `{"archiveId":` },
+		"an id without end":       func(int) string { return `{"archiveId":"` + strings.Repeat("a", 100) },
+		"a named one, other form": func(int) string { return `{ "archiveId" : "archive-b" }` },
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := query("x")
+			q.CorrelationID = "flooded"
+			replies, stop, err := w.archives.Ask(t.Context(), q, []wire.ArchiveID{"archive-a", "archive-b", "archive-c"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer stop()
+			send := func(data string) {
+				w.archives.replies.dispatch(&nats.Msg{Subject: wire.SubjectReplyPrefix + "flooded", Data: []byte(data)})
+			}
+			dropped := w.archives.metrics.badReplies.WithLabelValues("queue-full")
+			for i, before := 0, count(dropped); count(dropped) < before+100; i++ {
+				send(flood(i))
+			}
+			before := count(dropped)
+			for _, id := range []string{"archive-b", "archive-c"} {
+				for page := range 64 {
+					send(fmt.Sprintf(`{"archiveId":%q,"records":[],"page":%d,"pages":64}`, id, page+1))
+				}
+			}
+			if n := count(dropped) - before; n != 0 {
+				t.Fatalf("%d replies of others were dropped", n)
+			}
+			for heard := map[wire.ArchiveID]int{}; heard["archive-b"] < 64 || heard["archive-c"] < 64; {
+				if r := <-replies; r.Pages == 64 {
+					heard[r.ArchiveID]++
+				}
+			}
+		})
+	}
+	eventually(t, "the budget is back", func() bool { return w.archives.queued.Load() == 0 })
+}
+
+// Whoever heard a query can say that nobody did. It is asked again, and the query
+// goes on.
+func TestAFalseWordThatNobodyListensEndsNothing(t *testing.T) {
+	w := startWorld(t, 1, patient, nil)
 	q := query("x")
-	q.CorrelationID = "flooded"
-	replies, stop, err := w.archives.Ask(t.Context(), q, nil)
+	q.CorrelationID = "denied"
+	ctx, cancel := context.WithCancel(t.Context())
+	replies, stop, err := w.archives.Ask(ctx, q, []wire.ArchiveID{"archive-x"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stop()
-	const more = 500 // some of it may still fit: one is handed out, one waits to be
-	msg := &nats.Msg{Subject: wire.SubjectReplyPrefix + "flooded", Data: encode(t, wire.Reply{ArchiveID: "archive-a"})}
-	for range 1 + MaxQueuedReplies + more {
-		w.archives.replies.dispatch(msg)
+	liar := w.sites[0].conn.ctl
+	lie := nats.NewMsg(wire.SubjectReplyPrefix + "denied")
+	lie.Header.Set("Status", "503")
+	for range 3 {
+		if err := liar.PublishMsg(lie); err != nil {
+			t.Fatal(err)
+		}
 	}
-	dropped := count(w.archives.metrics.badReplies.WithLabelValues("queue-full"))
-	if dropped == 0 || dropped > more+1 {
-		t.Errorf("%d dropped, want up to %d", dropped, more+1)
+	heard := w.sites[0].service.metrics.silent
+	eventually(t, "the archive was asked again", func() bool {
+		return count(heard)+count(w.sites[0].service.metrics.queries.WithLabelValues("silent")) == 2
+	})
+	if err := liar.Publish(lie.Subject, encode(t, wire.Reply{ArchiveID: "archive-x"})); err != nil {
+		t.Fatal(err)
 	}
-	for range 1 + MaxQueuedReplies + more - dropped {
-		<-replies
+	if r, ok := <-replies; !ok || r.ArchiveID != "archive-x" {
+		t.Errorf("got %+v, %v", r, ok)
 	}
-	eventually(t, "the budget is back", func() bool { return w.archives.queued.Load() == 0 })
-	big := &nats.Msg{Subject: msg.Subject, Data: make([]byte, 1<<20)}
-	for range MaxQueuedReplyBytes>>20 + 2 {
-		w.archives.replies.dispatch(big)
+	cancel()
+	eventually(t, "the lie is counted once", func() bool {
+		return count(w.archives.metrics.badReplies.WithLabelValues("unconfirmed-unheard")) == 1
+	})
+	if n := count(w.archives.metrics.unheard); n != 0 {
+		t.Errorf("%d queries that nobody listened to", n)
 	}
-	stop()
-	eventually(t, "the budget is back after stop", func() bool { return w.archives.queued.Load() == 0 })
 }
 
 // NA-02: no reply is missed although the query follows at once.

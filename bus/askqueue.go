@@ -1,13 +1,98 @@
 package bus
 
-import "github.com/nats-io/nats.go"
+import (
+	"bytes"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/verae/archive/wire"
+)
+
+// What one sender may have in the queue of a query, so that none can crowd out
+// the others: a named archive most of it, and all whom nobody named, whose
+// replies may be anything, a part beside it.
+const (
+	maxOfOne         = MaxQueuedReplies / 4 * 3
+	maxOfOneBytes    = MaxQueuedReplyBytes / 4 * 3
+	maxOfOthers      = MaxQueuedReplies / 4
+	maxOfOthersBytes = MaxQueuedReplyBytes / 4
+)
+
+// A share is what is held of one sender's replies: those of the queue, and those
+// that pump has taken and not handed out.
+type share struct {
+	held  int
+	bytes int64
+}
+
+func (s *share) fits(size int64, most int, mostBytes int64) bool {
+	return s.held < most && s.bytes+size <= mostBytes
+}
+
+func (s *share) add(n int, size int64) {
+	s.held += n
+	s.bytes += size
+}
+
+// newShares returns a share for each named archive.
+func newShares(expect []wire.ArchiveID) map[string]*share {
+	shares := make(map[string]*share, len(expect))
+	for _, id := range expect {
+		shares[string(id)] = new(share)
+	}
+	return shares
+}
+
+// senderPrefix is how the replies of our archives begin.
+var senderPrefix = []byte(`{"archiveId":"`)
+
+// of returns the share of the named archive that sent data, or nil.
+func (k *ask) of(data []byte) *share {
+	rest, ok := bytes.CutPrefix(data, senderPrefix)
+	if !ok {
+		return nil
+	}
+	id, _, ok := bytes.Cut(rest[:min(len(rest), wire.MaxArchiveID+1)], []byte{'"'})
+	if !ok {
+		return nil
+	}
+	return k.named[string(id)]
+}
+
+// room takes room for a reply. mu is held.
+func (k *ask) room(data []byte) bool {
+	size := int64(len(data))
+	one := k.of(data)
+	switch {
+	case one == nil && !k.others.fits(size, maxOfOthers, maxOfOthersBytes):
+		return false
+	case one == nil:
+		k.others.add(1, size)
+		return true
+	case !one.fits(size, maxOfOne, maxOfOneBytes) || !k.all.fits(size, MaxQueuedReplies, MaxQueuedReplyBytes):
+		return false
+	}
+	one.add(1, size)
+	k.all.add(1, size)
+	return true
+}
+
+// free gives the room of a reply back. mu is held.
+func (k *ask) free(data []byte) {
+	size := int64(len(data))
+	if one := k.of(data); one != nil {
+		one.add(-1, -size)
+		k.all.add(-1, -size)
+		return
+	}
+	k.others.add(-1, -size)
+}
 
 // deliver takes a message for the query.
 func (k *ask) deliver(msg *nats.Msg) {
 	if unheard(msg) {
-		k.a.metrics.unheard.Inc()
 		k.mu.Lock()
-		k.silent = true
+		k.doubt = true
 		k.mu.Unlock()
 		k.kick()
 		return
@@ -18,14 +103,12 @@ func (k *ask) deliver(msg *nats.Msg) {
 		return
 	}
 	k.mu.Lock()
-	if k.held >= MaxQueuedReplies || k.bytes+size > MaxQueuedReplyBytes {
+	if k.over || !k.room(msg.Data) {
 		k.mu.Unlock()
 		k.drop(size, "queue-full")
 		return
 	}
 	k.queue = append(k.queue, msg)
-	k.held++
-	k.bytes += size
 	k.mu.Unlock()
 	k.kick()
 }
@@ -42,21 +125,20 @@ func (k *ask) kick() {
 	}
 }
 
-// take removes and returns what has arrived.
-func (k *ask) take() (msgs []*nats.Msg, silent bool) {
+// take removes and returns what has arrived. doubt says that a message said that
+// nobody listens, silent that it is so.
+func (k *ask) take() (msgs []*nats.Msg, doubt, silent bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	msgs, k.queue = k.queue, nil
-	return msgs, k.silent
+	return msgs, k.doubt, k.silent
 }
 
 // done tells the budgets that msg has been taken out.
 func (k *ask) done(msg *nats.Msg) {
-	size := int64(len(msg.Data))
-	k.a.queued.Add(-size)
+	k.a.queued.Add(-int64(len(msg.Data)))
 	k.mu.Lock()
-	k.held--
-	k.bytes -= size
+	k.free(msg.Data)
 	k.mu.Unlock()
 }
 
@@ -65,7 +147,7 @@ func (k *ask) discard() {
 	k.mu.Lock()
 	msgs := k.queue
 	k.queue = nil
-	k.held = MaxQueuedReplies // nothing more fits
+	k.over = true
 	k.mu.Unlock()
 	for _, msg := range msgs {
 		k.a.queued.Add(-int64(len(msg.Data)))
