@@ -242,7 +242,7 @@ func TestFilterKeyIsFrozen(t *testing.T) {
 	text, err := os.ReadFile("testdata/filter-key.v1")
 	must1(t, err)
 	for _, good := range []string{string(text), string(text[:32]), " " + strings.ToUpper(string(text)) + "\n"} {
-		if s, err := ParseFilterKey([]byte(good)); err != nil || s.Key != key || s.ID != filterKeyID(key) {
+		if s, err := ParseFilterKey([]byte(good)); err != nil || s.Key != key || s.ID != idOfFilterKey(key) {
 			t.Errorf("%q: %d, %v", good, s.ID, err)
 		}
 	}
@@ -279,8 +279,8 @@ func TestFleetKey(t *testing.T) {
 		t.Errorf("the archive made a key of its own: %v", err)
 	}
 	n = mustOpen(t, c)
-	if !n.filter.Ready() || n.filter.SecretID() != secret.ID {
-		t.Errorf("ready %v, key %d", n.filter.Ready(), n.filter.SecretID())
+	if h := n.Hello().Filter; !h.Ready || n.filter.SecretID() != secret.ID || h.KeyID != fmt.Sprintf("%08x", secret.ID) {
+		t.Errorf("%+v, key %d", h, n.filter.SecretID())
 	}
 	mustClose(t, n)
 }

@@ -31,12 +31,21 @@ func NewFilterKey() string {
 	return filterKeyText(key)
 }
 
-func filterKeyText(key [16]byte) string { return fmt.Sprintf("%x %08x\n", key, filterKeyID(key)) }
+func filterKeyText(key [16]byte) string { return fmt.Sprintf("%x %08x\n", key, idOfFilterKey(key)) }
 
-// filterKeyID names a key. It follows from the key, so that two keys never go by
+// filterKeyID returns the id of the filter's key as hellos and files write it, or
+// "" if the filter has one for this once.
+func (n *Node) filterKeyID() string {
+	if id := n.filter.SecretID(); id != 0 {
+		return fmt.Sprintf("%08x", id)
+	}
+	return ""
+}
+
+// idOfFilterKey names a key. It follows from the key, so that two keys never go by
 // one name: a filter that is taken for one under another key denies what is
 // stored.
-func filterKeyID(key [16]byte) uint32 {
+func idOfFilterKey(key [16]byte) uint32 {
 	sum := sha256.Sum256(append([]byte(filterKeyName), key[:]...))
 	return max(binary.BigEndian.Uint32(sum[:]), 1) // 0 stands for no key
 }
@@ -52,7 +61,7 @@ func ParseFilterKey(text []byte) (bloom.Secret, error) {
 	if n, err := hex.Decode(s.Key[:], cut(parts[0], 2*len(s.Key))); err != nil || n != len(s.Key) || len(parts[0]) != 2*len(s.Key) {
 		return bloom.Secret{}, fault.New(fault.Invalid, "FILTER_KEY", "the filter key is not 32 hex digits, but %d characters; openssl rand -hex 16 makes one", len(parts[0]))
 	}
-	s.ID = filterKeyID(s.Key)
+	s.ID = idOfFilterKey(s.Key)
 	if id := fmt.Sprintf("%08x", s.ID); len(parts) == 2 && string(bytes.ToLower(parts[1])) != id {
 		return bloom.Secret{}, fault.New(fault.Invalid, "FILTER_KEY", "the filter key has the id %s, the file says %.20q: one of them was changed; put the right key back, or leave out the id", id, parts[1])
 	}

@@ -191,7 +191,7 @@ func (n *Node) Hello() wire.Hello {
 		Proto: helloProto, ArchiveID: n.cfg.ID, Key: base64.StdEncoding.EncodeToString(public),
 		Generation: n.identity.generation, Boot: n.boot, Seq: seq, Records: n.records(),
 		State: state, Reason: reason, Lost: n.lost.count.Load(), Checkpoint: n.Checkpoint(),
-		Filter: wire.HelloFilter{Generations: n.filter.Generations(), Ready: n.filter.Ready()},
+		Filter: wire.HelloFilter{KeyID: n.filterKeyID(), Generations: n.filter.Generations(), Ready: n.filter.Ready()},
 	}
 }
 
