@@ -347,3 +347,26 @@ func benchClaim(to, whole Config, seq uint64) error {
 	<-n.Loaded()
 	return errors.Join(err, n.Close())
 }
+
+// BenchmarkRebuildFilter makes the base of a filter anew from the index of
+// 100,000 records, with VERAE_LONG of a million, each under two keys. "s-for-10M"
+// is the time that ten million keys would take, of which the limit is 5 s.
+func BenchmarkRebuildFilter(b *testing.B) {
+	n, _ := benchNode(b)
+	defer mustClose(b, n)
+	records := need.Rounds(100_000, 1_000_000)
+	putAll(b, n, records)
+	n.stop()
+	n.background.Wait()
+	keys := n.filter.Keys()
+	b.ResetTimer()
+	for b.Loop() {
+		if err := n.rebuildOnce(context.Background(), 2*keys, n.fillFilter); err != nil {
+			b.Fatal(err)
+		}
+	}
+	perKey := b.Elapsed().Seconds() / float64(b.N) / float64(keys)
+	b.ReportMetric(perKey*1e9, "ns/key")
+	b.ReportMetric(perKey*1e7, "s-for-10M")
+	b.ReportMetric(5, "s-for-10M-limit")
+}
