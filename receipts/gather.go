@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/verae/archive/internal/fault"
@@ -38,6 +39,7 @@ type Gatherer struct {
 
 	once    sync.Once
 	metrics *metrics
+	late    atomic.Int64 // questions that may go on beyond their deadline
 }
 
 // Gather asks every archive for the records under digest that tenant may see;
@@ -51,13 +53,20 @@ type Gatherer struct {
 // left, and Gather returns the error of ctx. Errors of the Asker are returned
 // as they are.
 func (g *Gatherer) Gather(ctx context.Context, digest wire.Digest, tenant wire.TenantID, kinds []wire.Kind) (Gathered, error) {
+	var f fanout
+	defer f.end()
+	return g.timed(ctx, question{digest, tenant, kinds}, &f)
+}
+
+// timed asks within the wait, and counts how it ended.
+func (g *Gatherer) timed(ctx context.Context, q question, f *fanout) (Gathered, error) {
 	if g.Wait <= 0 {
 		return Gathered{}, fault.New(fault.Internal, "", "receipts: Wait is %v; it must be positive", g.Wait)
 	}
 	start := time.Now()
 	within, cancel := context.WithDeadlineCause(ctx, start.Add(g.Wait), errPassed)
 	defer cancel()
-	out, err := g.gather(within, question{digest, tenant, kinds})
+	out, err := g.gather(within, q, f)
 	if err != nil && ctx.Err() != nil {
 		err = ctx.Err()
 	}
@@ -70,8 +79,9 @@ var errPassed = errors.New("receipts: the wait has passed")
 
 func passed(ctx context.Context) bool { return context.Cause(ctx) == errPassed }
 
-// gather runs until ctx, which has the deadline of the wait, ends.
-func (g *Gatherer) gather(ctx context.Context, q question) (Gathered, error) {
+// gather runs until ctx, which has the deadline of the wait, ends. The caller
+// ends f.
+func (g *Gatherer) gather(ctx context.Context, q question, f *fanout) (Gathered, error) {
 	expected := slices.Compact(slices.Sorted(slices.Values(g.Roster.Enrolled())))
 	run := g.begin(q, expected)
 	if !run.others.may() && len(expected) == 0 {
@@ -81,10 +91,12 @@ func (g *Gatherer) gather(ctx context.Context, q question) (Gathered, error) {
 		CorrelationID: wire.NewCorrelationID(), SHA256: q.digest, TenantID: q.tenant,
 		Kinds: append([]wire.Kind{}, q.kinds...),
 	}
-	replies, stop, err := g.Asker.Ask(ctx, query, slices.Clone(expected))
+	asked := f.prepare(ctx)
+	replies, stop, err := g.Asker.Ask(f.asking, query, slices.Clone(expected))
+	asked()
 	switch {
 	case err == nil:
-		defer stop()
+		f.run, f.replies, f.stop = run, replies, stop
 		return run.listen(ctx, replies)
 	case passed(ctx):
 		return run.result(wire.ReasonDeadline), nil
