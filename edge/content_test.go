@@ -231,33 +231,32 @@ func TestSilentArchivesAreNotAbsence(t *testing.T) {
 }
 
 // A file that was acknowledged is never denied: when a record of it is found and
-// no archive gives a byte, the answer is 503, whatever their reasons. To others
-// it still looks like what is not there.
+// no archive gives a byte, the answer is 503, whatever their reasons, and "lost"
+// only when nobody else can have it. To others it still looks like what is not there.
 func TestAcknowledgedFileIsNeverDenied(t *testing.T) {
 	for name, c := range map[string]struct {
-		err  error
-		wait string
+		err      error
+		wait     string
+		allHeard bool
+		code     string
 	}{
-		"none of the holders has it": {fault.New(fault.NotFound, "NOT_FOUND", "bus: no such file"), "5"},
-		"all of them lost it":        {fault.New(fault.Corrupt, "BLOB_CORRUPT", "bus: /data/x is damaged"), "5"},
-		"they know it as lost":       {fault.New(fault.Corrupt, "FILE_LOST", "bus: file x is lost"), "5"},
-		"they are silent":            {fault.New(fault.Transient, "ARCHIVE_UNREACHABLE", "bus: archive-a: no process"), "5"},
-		"they are busy":              {fault.New(fault.Transient, "BUSY", "bus: busy").After(9 * time.Second), "9"},
-		"their disks fail":           {errors.New("bus: input/output error"), "5"},
+		"none of the holders has it": {fault.New(fault.NotFound, "NOT_FOUND", "bus: no such file"), "5", true, "ARCHIVES_MISSING"},
+		"all of them lost it":        {fault.New(fault.Corrupt, "BLOB_CORRUPT", "bus: /data/x is damaged"), "5", true, "ARCHIVES_MISSING"},
+		"they know it as lost":       {fault.New(fault.Corrupt, "FILE_LOST", "bus: file x is lost"), "5", true, codeFileLost},
+		"another is silent":          {fault.New(fault.Corrupt, "FILE_LOST", "bus: file x is lost"), "5", false, "ARCHIVES_MISSING"},
+		"they are silent":            {fault.New(fault.Transient, "ARCHIVE_UNREACHABLE", "bus: archive-a: no process"), "5", true, "ARCHIVES_MISSING"},
+		"they are busy":              {fault.New(fault.Transient, "BUSY", "bus: busy").After(9 * time.Second), "9", true, "ARCHIVES_MISSING"},
+		"their disks fail":           {errors.New("bus: input/output error"), "5", true, "ARCHIVES_MISSING"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			id, _ := w.addFile(acme, "hello")
+			id, _ := w.addFile(acme, "hello", func(f *jobs.File) { f.AllHeard = c.allHeard })
 			w.store.openErr = c.err
 			mine, theirs := w.allKey(acme), w.allKey(other)
 			for _, path := range []string{"/zapier/v1/files/" + id.String(), "/ipfs/" + w.store.files[id][acme].CID} {
 				a := w.do(w.request("GET", path, "", "x-api-key", mine))
 				p := a.problem(t)
-				code := "ARCHIVES_MISSING"
-				if fault.CodeOf(c.err) == codeFileLost {
-					code = codeFileLost
-				}
-				if p.Status != 503 || p.Code != code || a.Header.Get("Retry-After") != c.wait {
+				if p.Status != 503 || p.Code != c.code || a.Header.Get("Retry-After") != c.wait {
 					t.Errorf("%s: %d %s, Retry-After %q", path, p.Status, p.Code, a.Header.Get("Retry-After"))
 				}
 				if strings.Contains(string(a.body), "bus: ") {

@@ -20,7 +20,7 @@ func (s *Server) open(x *exchange, f jobs.File, tenant wire.TenantID) io.ReadClo
 	return &download{x: x, left: f.Size, want: f.SHA256, sum: sha256.New(), open: func() (io.ReadCloser, error) {
 		in, err := s.Files.ReadFile(x.r.Context(), f.ArchiveIDs, tenant, f.CID, f.Size)
 		if err != nil {
-			return nil, x.undelivered(err)
+			return nil, x.undelivered(err, f.AllHeard)
 		}
 		return in, nil
 	}}
@@ -29,12 +29,13 @@ func (s *Server) open(x *exchange, f jobs.File, tenant wire.TenantID) io.ReadClo
 // undelivered is what a caller is told when no archive gave a byte of a file
 // that is his, whatever their reasons, which are for the log: a record of it was
 // found, so that it is never "not there", and it may be had when others are back.
-func (x *exchange) undelivered(err error) error {
+// It is called lost only when all were heard: a silent one may have the bytes.
+func (x *exchange) undelivered(err error, allHeard bool) error {
 	wait := cmp.Or(fault.RetryAfter(err), retryFile)
 	x.note(fault.New(fault.KindOf(err), fault.CodeOf(err), "edge: no archive delivers the file: %w", err).After(wait))
-	if fault.CodeOf(err) == codeFileLost {
+	if allHeard && fault.CodeOf(err) == codeFileLost {
 		return fault.New(fault.Transient, codeFileLost,
-			"archives: the file was stored, and those that had it have lost its bytes and found no other copy: whoever has the bytes can send them again").After(wait)
+			"archives: the file was stored, every archive was heard, and those that had it have lost its bytes: whoever has the bytes can send them again").After(wait)
 	}
 	return fault.New(fault.Transient, "ARCHIVES_MISSING",
 		"archives: the file is stored, and none of those that answer can deliver it now: ask again").After(wait)

@@ -198,7 +198,7 @@ func (e *Engine) Retentions(ctx context.Context, tenant wire.TenantID, digest wi
 // and what is not his look the same: NotFound.
 func (e *Engine) RecordRetention(ctx context.Context, tenant wire.TenantID, id wire.RecordID) (wire.RecordRetention, error) {
 	missing := fault.New(fault.NotFound, "RECORD_NOT_FOUND", "id: there is no such record for this key's tenant")
-	held, err := e.one(ctx, tenant, wire.Digest(id), missing, func(r *wire.Record) bool { return r.ID == id && r.TenantID == tenant })
+	held, _, err := e.one(ctx, tenant, wire.Digest(id), missing, func(r *wire.Record) bool { return r.ID == id && r.TenantID == tenant })
 	if err != nil {
 		return wire.RecordRetention{}, err
 	}

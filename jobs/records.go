@@ -22,6 +22,9 @@ type Body struct {
 type File struct {
 	wire.File
 	ArchiveIDs []wire.ArchiveID
+	// AllHeard says that none but ArchiveIDs has a record of it: every enrolled
+	// archive was heard, and nobody else answered with one.
+	AllHeard bool
 }
 
 // Record returns the exact bytes of a record. Private metadata is opened for
@@ -29,7 +32,7 @@ type File struct {
 // and what is not the caller's look the same: NotFound.
 func (e *Engine) Record(ctx context.Context, tenant wire.TenantID, id wire.RecordID, sealed bool) (Body, error) {
 	missing := fault.New(fault.NotFound, "RECORD_NOT_FOUND", "id: there is no such record for this key's tenant")
-	held, err := e.one(ctx, tenant, wire.Digest(id), missing, func(r *wire.Record) bool { return r.ID == id })
+	held, _, err := e.one(ctx, tenant, wire.Digest(id), missing, func(r *wire.Record) bool { return r.ID == id })
 	if err != nil {
 		return Body{}, err
 	}
@@ -63,38 +66,40 @@ func (e *Engine) FileByCID(ctx context.Context, tenant wire.TenantID, cid string
 }
 
 func (e *Engine) file(ctx context.Context, tenant wire.TenantID, key wire.Digest, missing *fault.Error, match func(*wire.Record) bool) (File, error) {
-	held, err := e.one(ctx, tenant, key, missing, func(r *wire.Record) bool { return r.Kind == wire.KindFile && r.File != nil && match(r) })
+	held, found, err := e.one(ctx, tenant, key, missing, func(r *wire.Record) bool { return r.Kind == wire.KindFile && r.File != nil && match(r) })
 	if err != nil {
 		return File{}, err
 	}
 	// An archive that is not enrolled is not asked for bytes: nobody could tell
 	// its wrong ones from right ones before the last.
 	enrolled := e.cfg.Archives.Enrolled()
-	f := File{*held.Record.File, slices.DeleteFunc(slices.Clone(held.ArchiveIDs), func(id wire.ArchiveID) bool { return !slices.Contains(enrolled, id) })}
+	f := File{File: *held.Record.File}
+	f.ArchiveIDs = slices.DeleteFunc(slices.Clone(held.ArchiveIDs), func(id wire.ArchiveID) bool { return !slices.Contains(enrolled, id) })
+	f.AllHeard = !doubtful(found) && len(f.ArchiveIDs) == len(held.ArchiveIDs)
 	f.ID = held.Record.ID
 	return f, nil
 }
 
-// one returns the first record under key that matches. It says that there is
+// one returns the first record under key that matches, and what was gathered. It says that there is
 // none only when every enrolled archive was heard; of others, which may answer
 // hits alone, silence for the whole wait is all there ever is.
-func (e *Engine) one(ctx context.Context, tenant wire.TenantID, key wire.Digest, missing *fault.Error, match func(*wire.Record) bool) (receipts.Held, error) {
+func (e *Engine) one(ctx context.Context, tenant wire.TenantID, key wire.Digest, missing *fault.Error, match func(*wire.Record) bool) (receipts.Held, receipts.Gathered, error) {
 	found, err := e.gather(ctx, key, tenant, nil)
 	if err != nil {
-		return receipts.Held{}, err
+		return receipts.Held{}, found, err
 	}
 	for _, held := range found.Records {
 		if match(&held.Record) {
-			return held, nil
+			return held, found, nil
 		}
 	}
 	if found.Reason == wire.ReasonLost && len(found.Missing) == 0 {
-		return receipts.Held{}, fault.New(fault.NotFound, "RECORD_LOST", "id: it was stored, and no archive has it any more: the operator has it on a list; send it again if you can")
+		return receipts.Held{}, found, fault.New(fault.NotFound, "RECORD_LOST", "id: it was stored, and no archive has it any more: the operator has it on a list; send it again if you can")
 	}
 	if doubtful(found) {
-		return receipts.Held{}, unheard(found)
+		return receipts.Held{}, found, unheard(found)
 	}
-	return receipts.Held{}, missing
+	return receipts.Held{}, found, missing
 }
 
 // doubtful reports whether an enrolled archive may have what was not found.

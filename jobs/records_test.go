@@ -29,21 +29,27 @@ func TestSilentArchivesDenyNothing(t *testing.T) {
 	other := record
 	other.ID, other.File = wire.RecordID{8}, &wire.File{CID: "bafkreic"}
 	two, one := []wire.ArchiveID{"archive-a", "archive-b"}, []wire.ArchiveID{"archive-b"}
+	theirs := []receipts.Held{{Record: record, ArchiveIDs: []wire.ArchiveID{"archive-a"}}}
 	const none, silent = "NOT_FOUND", "ARCHIVES_MISSING"
 	for name, tc := range map[string]struct {
 		found receipts.Gathered
 		want  string // code; none stands for that of the question
+		heard bool   // no other archive can have the file
 	}{
-		"all heard":             {receipts.Gathered{Expected: two, Complete: true}, none},
-		"one is silent":         {receipts.Gathered{Expected: two, Missing: one, Reason: wire.ReasonDeadline}, silent},
-		"all are silent":        {receipts.Gathered{Expected: two, Missing: two, Reason: wire.ReasonDeadline}, silent},
-		"only another, silence": {receipts.Gathered{Records: []receipts.Held{{Record: other}}, Expected: two, Missing: one, Reason: wire.ReasonDeadline}, silent},
-		"only another, heard":   {receipts.Gathered{Records: []receipts.Held{{Record: other}}, Expected: two, Complete: true}, none},
-		"lost, all heard":       {receipts.Gathered{Expected: two, Reason: wire.ReasonLost}, "RECORD_LOST"},
-		"lost, one is silent":   {receipts.Gathered{Expected: two, Missing: one, Reason: wire.ReasonLost}, silent},
-		"unlisted, all heard":   {receipts.Gathered{Expected: two, Reason: wire.ReasonDeadline}, none},
-		"unlisted, one silent":  {receipts.Gathered{Expected: two, Missing: one, Reason: wire.ReasonDeadline}, silent},
-		"found, one is silent":  {receipts.Gathered{Records: held, Expected: two, Missing: one, Reason: wire.ReasonDeadline}, ""},
+		"all heard":             {receipts.Gathered{Expected: two, Complete: true}, none, false},
+		"one is silent":         {receipts.Gathered{Expected: two, Missing: one, Reason: wire.ReasonDeadline}, silent, false},
+		"all are silent":        {receipts.Gathered{Expected: two, Missing: two, Reason: wire.ReasonDeadline}, silent, false},
+		"only another, silence": {receipts.Gathered{Records: []receipts.Held{{Record: other}}, Expected: two, Missing: one, Reason: wire.ReasonDeadline}, silent, false},
+		"only another, heard":   {receipts.Gathered{Records: []receipts.Held{{Record: other}}, Expected: two, Complete: true}, none, false},
+		"lost, all heard":       {receipts.Gathered{Expected: two, Reason: wire.ReasonLost}, "RECORD_LOST", false},
+		"lost, one is silent":   {receipts.Gathered{Expected: two, Missing: one, Reason: wire.ReasonLost}, silent, false},
+		"unlisted, all heard":   {receipts.Gathered{Expected: two, Reason: wire.ReasonDeadline}, none, false},
+		"unlisted, one silent":  {receipts.Gathered{Expected: two, Missing: one, Reason: wire.ReasonDeadline}, silent, false},
+		"found, one is silent":  {receipts.Gathered{Records: held, Expected: two, Missing: one, Reason: wire.ReasonDeadline}, "", false},
+		"found, all heard":      {receipts.Gathered{Records: theirs, Expected: two, Complete: true}, "", true},
+		"found, one has losses": {receipts.Gathered{Records: theirs, Expected: two, Missing: one, Reason: wire.ReasonLost}, "", false},
+		"found with a stranger": {receipts.Gathered{Records: held, Expected: two, Reason: wire.ReasonDeadline}, "", false},
+		"found, may be others":  {receipts.Gathered{Records: theirs, Expected: two, Reason: wire.ReasonDeadline}, "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			says.found = tc.found
@@ -57,6 +63,9 @@ func TestSilentArchivesDenyNothing(t *testing.T) {
 				if fault.CodeOf(err) != want || want == silent && (!fault.Is(err, fault.Transient) || fault.RetryAfter(err) == 0) {
 					t.Errorf("%v, want %s", err, want)
 				}
+			}
+			if f.AllHeard != tc.heard {
+				t.Errorf("all that may have it were heard: %t", f.AllHeard)
 			}
 			if tc.want == "" && (f.SHA256 != record.File.SHA256 || len(f.ArchiveIDs) != 1) {
 				t.Errorf("found %+v", f)
