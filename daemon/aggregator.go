@@ -38,6 +38,7 @@ type Aggregator struct {
 	UnlistedArchives string `env:"UNLISTED_ARCHIVES" enum:"auto,census,wait,none" default:"auto" help:"How to know of archives that only know the original contract, and are not enrolled: census asks the embedded NATS server who listens, wait takes them to be there always, none says that there are none; auto is census on the embedded server, else wait. While there may be one, every lookup takes the whole wait and is not complete."`
 
 	WaitArchive int `name:"wait-archive-ms" env:"WAIT_ARCHIVE_MS" default:"1500" help:"Milliseconds that a query waits for archives, at most."`
+	Late        int `name:"late-ms" env:"LATE_MS" default:"10000" help:"Milliseconds after that wait in which a submission with includeAttached still takes replies; if they add records, one event job.updated tells. 0 turns that off."`
 	WaitJob     int `name:"wait-job-ms" env:"WAIT_JOB_MS" default:"25000" help:"Milliseconds that a client may wait for a job, at most; Zapier cuts at 30000."`
 
 	PutCopies    int `env:"PUT_COPIES" default:"2" help:"Copies of every record and file, on as many archives."`
@@ -68,6 +69,9 @@ type Aggregator struct {
 	MaxHeaderBytes int `env:"MAX_HEADER_BYTES" default:"32768" help:"Largest request header, in bytes."`
 }
 
+// maxLate is the most that LATE_MS may be: what waits holds memory.
+const maxLate = 600_000
+
 // Check refuses values that the aggregator can not work with.
 func (c *Aggregator) Check() error {
 	for _, v := range []struct {
@@ -89,6 +93,8 @@ func (c *Aggregator) Check() error {
 	switch {
 	case c.PutMinCopies > c.PutCopies:
 		return fault.New(fault.Invalid, "OUT_OF_RANGE", "PUT_MIN_COPIES: %d is more than PUT_COPIES, %d", c.PutMinCopies, c.PutCopies).InField("PUT_MIN_COPIES")
+	case c.Late < 0 || c.Late > maxLate:
+		return fault.New(fault.Invalid, "OUT_OF_RANGE", "LATE_MS: %d is out of range: it must be from 0, which turns it off, to %d", c.Late, maxLate).InField("LATE_MS")
 	case c.ResubmitWindow < 0:
 		return fault.New(fault.Invalid, "OUT_OF_RANGE", "RESUBMIT_WINDOW: %s is below 0, which turns it off", c.ResubmitWindow).InField("RESUBMIT_WINDOW")
 	}

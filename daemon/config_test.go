@@ -147,6 +147,8 @@ func TestValuesOutOfRangeAreNamed(t *testing.T) {
 		"reconcile rate":  {"RECONCILE_RECORDS_PER_S", archived(func(c *Archived) { c.ReconcileRate = 0 }), archived(func(c *Archived) { c.ReconcileRate = -1 })},
 		"upload idle":     {"UPLOAD_IDLE_S", archived(func(c *Archived) { c.UploadIdle = 1 }), archived(func(c *Archived) { c.UploadIdle = 0 })},
 		"wait":            {"WAIT_ARCHIVE_MS", aggregator(func(c *Aggregator) { c.WaitArchive = 1 }), aggregator(func(c *Aggregator) { c.WaitArchive = 0 })},
+		"late":            {"LATE_MS", aggregator(func(c *Aggregator) { c.Late = 0 }), aggregator(func(c *Aggregator) { c.Late = -1 })},
+		"late, long":      {"LATE_MS", aggregator(func(c *Aggregator) { c.Late = maxLate }), aggregator(func(c *Aggregator) { c.Late = maxLate + 1 })},
 		"copies":          {"PUT_MIN_COPIES", aggregator(func(c *Aggregator) { c.PutMinCopies = 2 }), aggregator(func(c *Aggregator) { c.PutMinCopies = 3 })},
 		"metadata":        {"MAX_METADATA", aggregator(func(c *Aggregator) { c.MaxMetadata = 256 << 10 }), aggregator(func(c *Aggregator) { c.MaxMetadata = 256<<10 + 1 })},
 		"window":          {"RESUBMIT_WINDOW", aggregator(func(c *Aggregator) { c.ResubmitWindow = 0 }), aggregator(func(c *Aggregator) { c.ResubmitWindow = -1 })},

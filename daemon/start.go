@@ -175,7 +175,7 @@ func (a *aggregator) startEngine() (err error) {
 	a.engine, err = jobs.Open(jobs.Config{
 		Dir: a.path(dirJobs), Ledger: a.ledger, Archives: archives{a.client, a.roster}, Copies: archives{a.client, a.roster}, Gatherer: a.gatherer, Vault: a.vault, Announce: a.conn,
 		PutCopies: a.PutCopies, PutMinCopies: a.PutMinCopies, PutWait: time.Duration(a.PutWait) * time.Millisecond,
-		ResubmitWindow: a.window(), IdempotencyTTL: a.IdempotencyTTL, UploadIdle: time.Duration(a.UploadIdle) * time.Second,
+		ResubmitWindow: a.window(), IdempotencyTTL: a.IdempotencyTTL, UploadIdle: time.Duration(a.UploadIdle) * time.Second, Late: time.Duration(a.Late) * time.Millisecond,
 		Room: a.disks.full, Log: a.log, OnFatal: exitOnFatal(a.log),
 	})
 	if err != nil {

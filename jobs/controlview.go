@@ -11,7 +11,17 @@ import (
 // gather asks the archives, and adds what this store knows of how long the
 // tenant's records are retained: an archive that answers may not have heard yet.
 func (e *Engine) gather(ctx context.Context, digest wire.Digest, tenant wire.TenantID, kinds []wire.Kind) (receipts.Gathered, error) {
-	found, err := e.gatherHonestly(ctx, digest, tenant, kinds)
+	found, err := e.cfg.Gatherer.Gather(ctx, digest, tenant, kinds)
+	if err != nil {
+		return found, err
+	}
+	return e.amend(digest, tenant, found)
+}
+
+// amend corrects what archives answered by what this store knows: which records
+// are lost, and how long the tenant's are retained.
+func (e *Engine) amend(digest wire.Digest, tenant wire.TenantID, found receipts.Gathered) (receipts.Gathered, error) {
+	found, err := e.honest(digest, tenant, found)
 	if err != nil || !e.steered.Load() {
 		return found, err
 	}

@@ -80,6 +80,7 @@ type Config struct {
 	ResubmitWindow time.Duration // equal content within it joins the first submission; negative: off; 0 means 24 h
 	IdempotencyTTL time.Duration // how long idempotency keys are kept; 0 means 30 days
 	UploadIdle     time.Duration // how long an archive keeps an upload; 0 means 60 s
+	Late           time.Duration // how long replies are waited for after the deadline of a submission's question; 0: not at all
 
 	// Room returns nil while there is room on the disks to record submissions,
 	// and to end those that were; nil means that there always is. While it fails

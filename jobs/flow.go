@@ -80,6 +80,8 @@ func (e *Engine) Accept(ctx context.Context, c Caller, req *splitter.Request) (w
 //	(2) the archives are asked, if the sender wants to know
 //	(3) one commit ends the submission and stores the bytes of its event
 //	(4) the event is announced; a redelivery announces the same bytes
+//
+// What archives answer after the deadline of step 2 is told behind it; see follow.
 func (e *Engine) settle(ctx context.Context, s *submission) error {
 	seals, err := chain.SealOnce(ctx, e.cfg.Ledger, entries(s)) // (1)
 	if err != nil {
@@ -92,9 +94,11 @@ func (e *Engine) settle(ctx context.Context, s *submission) error {
 	var waiters []*waiter  // whose requests are older than the question to the archives
 	if s.IncludeAttached { // (2)
 		waiters = e.hub.present(s.ref())
-		if found, err = e.gather(ctx, s.Digest, s.Tenant, nil); err != nil {
+		var late receipts.Late
+		if found, late, err = e.gatherLate(ctx, s); err != nil {
 			return err
 		}
+		defer func() { e.follow(s, &seals[0], late) }()
 	}
 	if err := e.at("settle.gathered"); err != nil {
 		return err

@@ -50,15 +50,14 @@ func (s *submission) vanished(p *part) (keys [][]byte) {
 	return keys
 }
 
-// gatherHonestly asks the archives, and calls no answer complete in which a record
-// of the tenant is missing that is known to be lost.
-func (e *Engine) gatherHonestly(ctx context.Context, digest wire.Digest, tenant wire.TenantID, kinds []wire.Kind) (receipts.Gathered, error) {
-	found, err := e.cfg.Gatherer.Gather(ctx, digest, tenant, kinds)
-	if err != nil || !found.Complete || !e.losses.Load() {
-		return found, err
+// honest calls no answer of the archives complete in which a record of the tenant
+// is missing that is known to be lost.
+func (e *Engine) honest(digest wire.Digest, tenant wire.TenantID, found receipts.Gathered) (receipts.Gathered, error) {
+	if !found.Complete || !e.losses.Load() {
+		return found, nil
 	}
 	prefix := rowKey(rowVanished, tenantTag(tenant), digest[:])
-	err = e.store.view(func(r pebble.Reader) error {
+	err := e.store.view(func(r pebble.Reader) error {
 		return scan(r, prefix, func(key, _ []byte) (bool, error) {
 			id := wire.RecordID(key[len(prefix):])
 			if slices.ContainsFunc(found.Records, func(h receipts.Held) bool { return h.Record.ID == id }) {
