@@ -30,6 +30,7 @@ type seedArchive struct {
 	records map[string][]json.RawMessage
 	heard   map[string]map[string]bool // by correlation id: who answered
 	hits    map[string][]byte          // answers that are held back
+	hold    bool                       // answers are held back until release
 }
 
 const (
@@ -117,7 +118,7 @@ func (a *seedArchive) reply(m *nats.Msg) {
 
 // answer lets an answer go once all others have said all. mu is held.
 func (a *seedArchive) answer(id string) {
-	if a.hits[id] == nil || len(a.heard[id]) < ours {
+	if a.hold || a.hits[id] == nil || len(a.heard[id]) < ours {
 		return
 	}
 	if err := a.nc.Publish("verae.archive.reply."+id, a.hits[id]); err != nil {
@@ -126,9 +127,20 @@ func (a *seedArchive) answer(id string) {
 	delete(a.hits, id)
 }
 
+// release lets all answers go that were held back.
+func (a *seedArchive) release() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.hold = false
+	for id := range a.hits {
+		a.answer(id)
+	}
+}
+
 // seedJob is a completed job as the original contract has it, and what we added
 // about its being complete.
 type seedJob struct {
+	Event                                 string // of an event
 	JobID, RequestedJobID, Status, SHA256 string
 	Receipts                              []struct{ Kind string }
 	ArchivesQueried                       bool
@@ -253,5 +265,42 @@ func TestSeedOnlyPeers(t *testing.T) {
 			a.leave()
 			check("it left", c.left)
 		})
+	}
+}
+
+// What an archive that knows only the original contract answers after the deadline
+// is told to who listens, in one more event.
+func TestLateReplyOfASeedOnlyArchive(t *testing.T) {
+	w := startWorld(t, world.Config{InProcess: true, Env: []string{"WAIT_ARCHIVE_MS=300", "LATE_MS=3000"}})
+	digest := sum([]byte("a document that a slow archive knows"))
+	a := startSeedArchive(t, w)
+	a.put(&nats.Msg{Data: fmt.Appendf(nil, `{"sha256":%q,"tenantId":"acme","kind":"note","body":{"late":true}}`, digest)})
+	a.mu.Lock()
+	a.hold = true
+	a.mu.Unlock()
+	nc := dial(t, w)
+	events, err := nc.SubscribeSync("verae.zapier.jobs.events")
+	if err == nil {
+		err = nc.Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if job := seedOverHTTP(t, w, digest); len(job.Receipts) != 1 || job.CompleteReason != wire.ReasonDeadline {
+		t.Errorf("at the deadline: %+v", job)
+	}
+	a.release()
+	for _, want := range []struct {
+		event    string
+		receipts int
+	}{{wire.EventCompleted, 1}, {wire.EventUpdated, 2}} {
+		msg, err := events.NextMsg(time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var job seedJob
+		if err := json.Unmarshal(msg.Data, &job); err != nil || job.Event != want.event || len(job.Receipts) != want.receipts || job.Complete {
+			t.Errorf("%v: %s", err, msg.Data)
+		}
 	}
 }

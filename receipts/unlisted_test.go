@@ -200,3 +200,40 @@ func TestRetiredArchivesAreNoStrangers(t *testing.T) {
 		}
 	})
 }
+
+// Beside an unlisted archive, too, what is not the caller's looks like what is not
+// there: the same answer, at the same time, and nothing late.
+func TestLaw5ForeignLooksLikeAbsentBesideStrangers(t *testing.T) {
+	type seen struct {
+		Found  receipts.Gathered
+		Took   time.Duration
+		More   bool
+		Behind time.Duration
+	}
+	look := func(script []says) (s seen) {
+		synctest.Test(t, func(t *testing.T) {
+			a := &asker{t: t, script: append([]says{{0, reply("archive-a")}}, script...), longest: wait + extra}
+			g := &receipts.Gatherer{Asker: a, Roster: roster{"archive-a"}, Wait: wait, Unlisted: census(true)}
+			start := time.Now()
+			found, late, err := g.GatherLate(t.Context(), subject, acme, nil, extra)
+			if err != nil || late == nil {
+				t.Fatalf("%+v, %v", found, err)
+			}
+			s.Found, s.Took = found, time.Since(start)
+			_, s.More = late(t.Context())
+			s.Behind = time.Since(start)
+		})
+		return s
+	}
+	absent := look(nil)
+	for name, script := range map[string][]says{
+		"foreign":       {{1, seedOnly("seed-archive", minimal("x", of(globex)))}},
+		"foreign, late": {{wait + 1, seedOnly("seed-archive", minimal("x", of(globex)))}},
+		"refused":       {{1, seedOnly("seed-archive", minimal("x", of(globex), shared("initech", "C")))}},
+		"empty":         {{1, seedOnly("seed-archive")}},
+	} {
+		if diff := cmp.Diff(absent, look(script)); diff != "" {
+			t.Errorf("%s (-absent +got):\n%s", name, diff)
+		}
+	}
+}
