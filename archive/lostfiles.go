@@ -94,6 +94,22 @@ func readLostFiles(c Config) ([]lostFile, error) {
 	return list, nil
 }
 
+// LostFiles returns the files whose bytes repairs have found to be lost, and that
+// have not come since, of an archive that does not run. A list that can not be
+// read is none: then its files are lost anew, or found.
+func LostFiles(c Config) map[wire.Digest]bool {
+	c, err := c.withDefaults()
+	if err != nil {
+		return nil
+	}
+	list, _ := readLostFiles(c) // Repair reports the error
+	lost := map[wire.Digest]bool{}
+	for _, f := range list {
+		lost[f.sha256] = true
+	}
+	return lost
+}
+
 // addLostFiles adds files to the list. A list that can not be read is replaced:
 // a repair has just found all that are lost.
 func addLostFiles(c Config, more []lostFile) error {

@@ -17,6 +17,10 @@ type RepairConfig struct {
 	Config
 	// Peers are the other archives; nil asks nobody, and what is not here is lost.
 	Peers Peers
+	// Unheard, if it is not nil, says why not everybody was asked who may have what
+	// is missing. Then nothing is given up that was not before: Repair ends with
+	// this error instead, and has changed nothing. Refetch must do the same.
+	Unheard error
 	// Refetch makes a file whole that a record names: it is called when Files does
 	// not have it. An error that is fault.NotFound says that nobody has it. Nil
 	// means that there is nobody to ask.
@@ -112,7 +116,7 @@ func (r *RepairReport) Behind() bool { return r.HeardSeq > r.Seq }
 //
 // Errors: fault.Conflict if it is in use or another archive, fault.Corrupt if it
 // can not be repaired (the message says what can be done), fault.Transient if an
-// archive that may have a record did not answer.
+// archive that may have a record did not answer; and Unheard.
 func Repair(ctx context.Context, c RepairConfig) (report *RepairReport, err error) {
 	c.Config, err = c.withDefaults()
 	if err != nil {

@@ -426,6 +426,42 @@ func TestRepairDoesNotGiveUpTheUnheard(t *testing.T) {
 	}
 }
 
+// TestRepairGivesUpNothingUntilAllAreHeard: what those that were heard do not have
+// stays damaged while another may have it. What they have, or what was given up
+// before, is no reason to stop.
+func TestRepairGivesUpNothingUntilAllAreHeard(t *testing.T) {
+	w := newWard(t)
+	silent := fault.New(fault.Transient, "NOT_HEARD", "archive-d was not heard")
+	fs := vfs.NewMem()
+	c := w.patient(t, fs, onFiles(".log", nil))
+	c.Peers, c.Unheard = w.peers(t, "none"), silent
+	before := sums(t, fs, c.Dir)
+	for _, c.DryRun = range []bool{true, false} {
+		if _, err := Repair(t.Context(), c); fault.CodeOf(err) != "NOT_HEARD" || !fault.Is(err, fault.Transient) {
+			t.Errorf("dry run %v: %v", c.DryRun, err)
+		}
+		if diff := cmp.Diff(before, sums(t, fs, c.Dir)); diff != "" {
+			t.Errorf("dry run %v: it changed %s", c.DryRun, diff)
+		}
+	}
+	other := w.patient(t, vfs.NewMem(), onFiles(".log", nil))
+	other.Peers, other.Unheard = w.peers(t, "all"), silent
+	if report, err := Repair(t.Context(), other); err != nil || !report.Clean() {
+		t.Errorf("one who was heard has it: %+v, %v", report, err)
+	}
+	c.Unheard = nil
+	settled, err := Repair(t.Context(), c)
+	if err != nil || len(settled.Lost) < 2 {
+		t.Fatalf("%+v, %v", settled, err)
+	}
+	c.Unheard = silent
+	for _, c.DryRun = range []bool{true, false} {
+		if report, err := Repair(t.Context(), c); err != nil || len(report.Lost) != len(settled.Lost) {
+			t.Errorf("what was given up before, dry run %v: %+v, %v", c.DryRun, report, err)
+		}
+	}
+}
+
 // TestRepairKeepsWhatIsBeside: what others keep in the directory is carried over,
 // a time of grace among it, but for where a scrub was and what was half written.
 func TestRepairKeepsWhatIsBeside(t *testing.T) {

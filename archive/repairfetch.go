@@ -78,6 +78,9 @@ func (r *repairer) silent(peer wire.ArchiveID, err error) error {
 		"archive: repair %s: archive %s may have what is missing and does not answer; run the repair again when it does, or give --offline to settle for stubs: %w", r.Dir, peer, err)
 }
 
+// unheard says why a record is not given up that none of the others has.
+func (r *repairer) unheard() error { return fmt.Errorf("archive: repair %s: %w", r.Dir, r.Unheard) }
+
 // fetch gets records by their ids; what nobody has is left out.
 func (r *repairer) fetch(ctx context.Context, ids []wire.RecordID) (map[wire.RecordID]found, error) {
 	holders, err := r.holders(ctx, ids)
@@ -144,6 +147,8 @@ func (r *repairer) ask(ctx context.Context) error {
 			continue
 		case len(holders[i]) > 0:
 			r.report.Fetched = append(r.report.Fetched, RepairEntry{Seq: s.seq, ID: s.id, From: holders[i][0]})
+		case r.Unheard != nil && !n.stub:
+			return r.unheard()
 		default:
 			r.report.Lost = append(r.report.Lost, RepairEntry{Seq: s.seq, ID: s.id})
 		}

@@ -121,6 +121,9 @@ func (b *builder) commit(ctx context.Context, frames *entries, slots []slot) err
 // slot writes what stands in one place of the log.
 func (b *builder) slot(ctx context.Context, batch *pebble.Batch, s slot, frames []relicFrame, got found) error {
 	n := b.holes[s.seq]
+	if n != nil && !n.again && !n.stub && got.rec == nil && b.Unheard != nil {
+		return b.unheard()
+	}
 	if n != nil && (n.again || got.rec == nil) {
 		return b.stub(batch, s, n)
 	}

@@ -177,6 +177,26 @@ func (p *Peers) Holders(ctx context.Context) ([]wire.ArchiveID, error) {
 	return ids, nil
 }
 
+// Roll asks an aggregator who is enrolled, and returns which of the other archives
+// are Alive, and which of the enrolled ones can not be said to be heard: those that
+// are silent, or in whose name only another process speaks, or a generation that
+// was not accepted, or two at once. When no aggregator answers, heard is right all
+// the same.
+func (p *Peers) Roll(ctx context.Context) (heard, unheard []wire.ArchiveID, err error) {
+	roster, err := p.Roster(ctx)
+	heard, unheard = p.Alive(), []wire.ArchiveID{}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, m := range roster.Archives {
+		known := slices.Contains(heard, m.ID) && p.heard[m.ID].hello.Key == m.Key
+		if m.ID != p.cfg.Self && (!known || m.State == StateFenced || m.State == StateUnaccepted || m.State == StateQuarantined) {
+			unheard = append(unheard, m.ID)
+		}
+	}
+	slices.Sort(unheard)
+	return heard, unheard, err
+}
+
 // Roster asks an aggregator who is enrolled.
 func (p *Peers) Roster(ctx context.Context) (wire.RosterReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)

@@ -151,9 +151,17 @@ func TestHoldersAreTheEnrolledArchives(t *testing.T) {
 	if diff := cmp.Diff([]wire.ArchiveID{"archive-a", "archive-b", "archive-c", "archive-s"}, got); diff != "" || err != nil {
 		t.Errorf("with an aggregator: %v, %s", err, diff)
 	}
+	_, silent, err := p.Roll(t.Context())
+	if diff := cmp.Diff([]wire.ArchiveID{"archive-f", "archive-q", "archive-s", "archive-u", "archive-x"}, silent); diff != "" || err != nil {
+		t.Errorf("not heard: %v, %s", err, diff)
+	}
 	text.Store(new([]byte("[]")))
 	if _, err := p.Holders(t.Context()); !fault.Is(err, fault.Transient) {
 		t.Errorf("an unreadable roster: %v", err)
+	}
+	heard, _, err := p.Roll(t.Context())
+	if diff := cmp.Diff([]wire.ArchiveID{"archive-b", "archive-c", "archive-x"}, heard); diff != "" || !fault.Is(err, fault.Transient) {
+		t.Errorf("who was heard, with an unreadable roster: %v, %s", err, diff)
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"github.com/verae/archive/archive"
 	"github.com/verae/archive/blob"
-	"github.com/verae/archive/bus"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/internal/pebblex"
 	"github.com/verae/archive/internal/serve"
@@ -69,6 +68,7 @@ func (c archivedRepair) Run(ctx context.Context, env Env[Archived]) (err error) 
 	}
 	r := &archiveRepair{archivedRepair: c, cfg: cfg, log: env.Log, now: time.Now()}
 	r.report.Files = repairedFiles{Damages: []string{}, Fetched: []fileOutput{}, Lost: []fileOutput{}, Evidence: []string{}}
+	r.known = archive.LostFiles(cfg.recordConfig(env.Log, nil))
 	if !c.Offline {
 		leave, err := r.meetPeers(ctx)
 		if err != nil {
@@ -106,27 +106,11 @@ type archiveRepair struct {
 	peers archive.Peers // nil: offline
 	files *blob.Store
 
+	unheard error                // why not everybody was asked; nil if everybody was
+	known   map[wire.Digest]bool // files that were given up before
+
 	missing []blob.FileRef // named by the index of the files
 	report  repairReport
-}
-
-// meetPeers begins to hear the other archives and waits until all have been
-// heard that can be.
-func (r *archiveRepair) meetPeers(ctx context.Context) (leave func() error, err error) {
-	conn, err := bus.Connect(bus.Config{URL: r.cfg.NATSURL, Name: "repair-" + r.cfg.ArchiveID, NKeyFile: r.cfg.NKeyFile, Log: r.log})
-	if err != nil {
-		return nil, err
-	}
-	peers, err := bus.NewPeers(conn, bus.PeersConfig{Self: wire.ArchiveID(r.cfg.ArchiveID), Log: r.log})
-	if err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	leave = func() error { peers.Close(); return conn.Close() }
-	if err := peers.Settle(ctx); err != nil {
-		return nil, errors.Join(err, leave())
-	}
-	r.peers = peers
-	return leave, nil
 }
 
 func (r *archiveRepair) run(ctx context.Context) error {
@@ -138,7 +122,7 @@ func (r *archiveRepair) run(ctx context.Context) error {
 			return err
 		}
 		r.report.Records, err = archive.Repair(ctx, archive.RepairConfig{
-			Config: r.cfg.recordConfig(r.log, files), Peers: r.peers, TrustStore: r.TrustStore, DryRun: r.DryRun,
+			Config: r.cfg.recordConfig(r.log, files), Peers: r.peers, Unheard: r.unheard, TrustStore: r.TrustStore, DryRun: r.DryRun,
 			Refetch: func(ctx context.Context, f wire.File) error {
 				return r.refetch(ctx, blob.FileRef{SHA256: f.SHA256, CID: f.CID, Size: f.Size})
 			},

@@ -4,14 +4,12 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 
 	"github.com/verae/archive/archive"
 	"github.com/verae/archive/blob"
 	"github.com/verae/archive/internal/fault"
-	"github.com/verae/archive/wire"
 )
 
 // repairFiles makes the index of the files what the files give.
@@ -107,75 +105,5 @@ func (r *archiveRepair) evidence() string {
 func (r *archiveRepair) refetch(ctx context.Context, ref blob.FileRef) error {
 	var silent error
 	_, err := r.files.Refetch(ctx, ref, r.evidence(), r.sources(&silent))
-	if fault.Is(err, fault.NotFound) && silent != nil {
-		return silent
-	}
-	return err
-}
-
-// sources are the other archives as sources of files. silent is set if one of
-// them, or all, could not be asked, or if what one sent could not be kept: such a
-// file is not lost.
-func (r *archiveRepair) sources(silent *error) (sources []blob.CopySource) {
-	if r.peers == nil {
-		return nil
-	}
-	alive := r.peers.Alive()
-	if len(alive) == 0 {
-		*silent = fault.New(fault.Transient, "NO_PEERS", "daemon: files are missing and no other archive was heard that could have them; start the others, or give --offline to do without")
-	}
-	for _, peer := range alive {
-		sources = append(sources, func(ctx context.Context, ref blob.FileRef, write func([]byte) error) error {
-			err := r.copyFrom(ctx, peer, ref, write)
-			switch {
-			case err == nil:
-			case fault.Is(err, fault.Internal):
-				*silent = fmt.Errorf("daemon: file %x of archive %s: %w", ref.SHA256, peer, err)
-			case fault.Is(err, fault.Transient):
-				*silent = fault.New(fault.Transient, "NO_ANSWER", "daemon: archive %s may have file %x and does not answer; run the repair again when it does, or give --offline to do without: %w", peer, ref.SHA256, err)
-			}
-			return err
-		})
-	}
-	return sources
-}
-
-// copyFrom sends the bytes that an archive has of a file. One whose copy is
-// damaged, or that sends what can not be true, has none: others may.
-func (r *archiveRepair) copyFrom(ctx context.Context, peer wire.ArchiveID, ref blob.FileRef, write func([]byte) error) error {
-	for off := int64(0); off < ref.Size; {
-		data, size, err := r.peers.File(ctx, peer, ref.SHA256, ref.CID, off, int(min(wire.FragmentSize, ref.Size-off)))
-		if fault.Is(err, fault.Corrupt) {
-			return fault.Wrap(fault.NotFound, err)
-		}
-		if err != nil {
-			return err
-		}
-		if size != ref.Size || len(data) == 0 {
-			return fault.New(fault.NotFound, "WRONG_ANSWER", "daemon: archive %s has %d bytes of the %d of file %x", peer, size, ref.Size, ref.SHA256)
-		}
-		off += int64(len(data))
-		if err := write(data); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// ask is refetch for a dry run: who says that he has the first byte is believed.
-func (r *archiveRepair) ask(ctx context.Context, ref blob.FileRef) error {
-	var silent error
-	var refusals []error
-	r.sources(&silent)
-	if r.peers == nil || silent != nil {
-		return errors.Join(silent, fault.New(fault.NotFound, blob.CodeNoCopy, "daemon: nobody was asked for file %x", ref.SHA256))
-	}
-	for _, peer := range r.peers.Alive() {
-		_, size, err := r.peers.File(ctx, peer, ref.SHA256, ref.CID, 0, 1)
-		if err == nil && size == ref.Size {
-			return nil
-		}
-		refusals = append(refusals, err)
-	}
-	return fault.New(fault.NotFound, blob.CodeNoCopy, "daemon: no other archive has file %x: %w", ref.SHA256, errors.Join(refusals...))
+	return r.settled(ref, err, silent)
 }
