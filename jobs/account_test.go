@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/receipts"
 	"github.com/verae/archive/wire"
 )
 
@@ -267,6 +268,18 @@ func TestWhatNobodyHasIsListedAsLost(t *testing.T) {
 	if job, err := w.engine.Receipts(t.Context(), bob, digestOf("document"), true, nil); err != nil || !job.Complete {
 		t.Errorf("another tenant is told of it: %v", err)
 	}
+	w.besideStranger(func() {
+		job, err := w.engine.Receipts(t.Context(), alice, digestOf("document"), true, nil)
+		if err != nil || job.Complete || job.CompleteReason != wire.ReasonLost {
+			t.Errorf("beside an unlisted archive: complete %v (%s): %v", job.Complete, job.CompleteReason, err)
+		}
+		if _, err := w.engine.Record(t.Context(), alice, lost[0], false); fault.CodeOf(err) != "RECORD_LOST" {
+			t.Errorf("a lost record, beside an unlisted archive: %v", err)
+		}
+		if job, err := w.engine.Receipts(t.Context(), bob, digestOf("document"), true, nil); err != nil || job.CompleteReason != wire.ReasonDeadline {
+			t.Errorf("another tenant is told of it: %v", err)
+		}
+	})
 	// A backup of an archive is found, and brings them back.
 	b.set("archive-a", func(n *node) { n.records, n.files = saved.records, saved.files })
 	if err := w.engine.account(t.Context(), Loss{Archive: sick, ID: "2", Boot: "2"}); err != nil {
@@ -286,6 +299,23 @@ func TestWhatNobodyHasIsListedAsLost(t *testing.T) {
 	if job, err := w.engine.Receipts(t.Context(), alice, digestOf("document"), true, nil); err != nil || job.Complete != (back == len(lost)) {
 		t.Errorf("complete %v although %d of %d came back: %v", job.Complete, back, len(lost), err)
 	}
+}
+
+// strange is a Gatherer beside which an unlisted archive may be listening.
+type strange struct{ Gatherer }
+
+func (g strange) Gather(ctx context.Context, digest wire.Digest, tenant wire.TenantID, kinds []wire.Kind) (receipts.Gathered, error) {
+	found, err := g.Gatherer.Gather(ctx, digest, tenant, kinds)
+	found.Complete, found.Reason = false, wire.ReasonDeadline
+	return found, err
+}
+
+// besideStranger calls fn while an unlisted archive may be listening.
+func (w *world) besideStranger(fn func()) {
+	before := w.engine.cfg.Gatherer
+	w.engine.cfg.Gatherer = strange{before}
+	defer func() { w.engine.cfg.Gatherer = before }()
+	fn()
 }
 
 // A record is lost only when everybody who may have it said no.

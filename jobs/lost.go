@@ -51,9 +51,10 @@ func (s *submission) vanished(p *part) (keys [][]byte) {
 }
 
 // honest calls no answer of the archives complete in which a record of the tenant
-// is missing that is known to be lost.
+// is missing that is known to be lost. An answer in which an enrolled archive is
+// missing says no more than that.
 func (e *Engine) honest(digest wire.Digest, tenant wire.TenantID, found receipts.Gathered) (receipts.Gathered, error) {
-	if !found.Complete || !e.losses.Load() {
+	if len(found.Expected) == 0 || len(found.Missing) > 0 || !e.losses.Load() {
 		return found, nil
 	}
 	prefix := rowKey(rowVanished, tenantTag(tenant), digest[:])
