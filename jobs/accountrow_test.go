@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/verae/archive/internal/fault"
-	"github.com/verae/archive/internal/pebblex"
 	"github.com/verae/archive/wire"
 )
 
@@ -63,21 +62,7 @@ func TestAccountWriteFails(t *testing.T) {
 			sick := w.holders(alice, a)[0]
 			b.forget(sick, any1)
 			b.set(sick, func(n *node) { n.refuse = fault.New(fault.Transient, "LOST", "no puts") })
-			w.engine.store.com.Close()
-			commit := w.engine.store.commit
-			w.engine.store.com = pebblex.NewCommitter(pebblex.CommitterConfig[*update]{Queue: 64, MaxItems: 64, Commit: func(items []*update) {
-				if persisted {
-					swap := make([]*update, len(items))
-					for i, u := range items {
-						swap[i] = &update{fn: u.fn, done: make(chan struct{})}
-					}
-					commit(swap)
-				}
-				for _, u := range items {
-					u.err = boom
-					close(u.done)
-				}
-			}})
+			w.failing(persisted, boom, func() bool { return true })
 			l := Loss{Archive: sick, ID: "1", Boot: "1"}
 			if err := w.engine.account(t.Context(), l); !errors.Is(err, boom) {
 				t.Fatalf("got %v", err)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/verae/archive/internal/fault"
-	"github.com/verae/archive/internal/pebblex"
 	"github.com/verae/archive/wire"
 )
 
@@ -88,9 +87,8 @@ func TestStoreWriteFailsWhileSteering(t *testing.T) {
 				w := newWorld(t, 2, func(c *Config) { c.PutWait = time.Second })
 				w.must(alice, hashBody(digestOf("document"), metadata("1")))
 				w.settled()
-				w.restart(nil) // nothing of the submission uses the committer any more
-				w.engine.store.com.Close()
-				w.engine.store.com = failOnce(w.engine.store.commit, n, persisted, boom)
+				w.restart(nil) // so that the writes to come are those of the steering
+				w.failOnce(n, persisted, boom)
 				for i := range steered {
 					_, err := w.engine.Steer(t.Context(), steered[i].q)
 					for tries := 0; err != nil && fault.CodeOf(err) != codeNoHold; tries++ {
@@ -108,27 +106,31 @@ func TestStoreWriteFailsWhileSteering(t *testing.T) {
 	}
 }
 
-// failOnce is a committer whose n-th commit fails, with or without being done.
-func failOnce(commit func([]*update), n int, persisted bool, failure error) *pebblex.Committer[*update] {
+// failOnce makes the n-th commit from now on fail, with or without being done.
+func (w *world) failOnce(n int, persisted bool, failure error) {
 	count := 0
-	return pebblex.NewCommitter(pebblex.CommitterConfig[*update]{
-		Queue: 64, MaxItems: 64,
-		Commit: func(items []*update) {
-			if count++; count-1 != n {
-				commit(items)
-				return
+	w.failing(persisted, failure, func() bool { count++; return count-1 == n })
+}
+
+// failing makes commits fail, with or without being done, of which fails says so.
+func (w *world) failing(persisted bool, failure error, fails func() bool) {
+	commit := w.engine.store.commit
+	instead := func(items []*update) {
+		if !fails() {
+			commit(items)
+			return
+		}
+		if persisted {
+			done := make([]*update, len(items))
+			for i, u := range items {
+				done[i] = &update{fn: u.fn, done: make(chan struct{})}
 			}
-			if persisted {
-				done := make([]*update, len(items))
-				for i, u := range items {
-					done[i] = &update{fn: u.fn, done: make(chan struct{})}
-				}
-				commit(done)
-			}
-			for _, u := range items {
-				u.err = failure
-				close(u.done)
-			}
-		},
-	})
+			commit(done)
+		}
+		for _, u := range items {
+			u.err = failure
+			close(u.done)
+		}
+	}
+	w.engine.store.instead.Store(&instead)
 }

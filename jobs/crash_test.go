@@ -9,7 +9,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/verae/archive/internal/fault"
-	"github.com/verae/archive/internal/pebblex"
 	"github.com/verae/archive/wire"
 )
 
@@ -270,35 +269,7 @@ func TestStoreWriteFails(t *testing.T) {
 		for _, persisted := range []bool{false, true} {
 			t.Run(fmt.Sprintf("write %d persisted %v", n, persisted), func(t *testing.T) {
 				w := newWorld(t, 2, func(c *Config) { c.PutWait = time.Second })
-				w.engine.store.com.Close()
-				count := 0
-				commit := w.engine.store.commit
-				w.engine.store.com = pebblex.NewCommitter(pebblex.CommitterConfig[*update]{
-					Queue: 64, MaxItems: 64,
-					Commit: func(items []*update) {
-						count++
-						if count-1 != n {
-							commit(items)
-							return
-						}
-						if !persisted {
-							for _, u := range items {
-								u.err = boom
-								close(u.done)
-							}
-							return
-						}
-						swap := make([]*update, len(items))
-						for i, u := range items {
-							swap[i] = &update{fn: u.fn, done: make(chan struct{})}
-						}
-						commit(swap)
-						for _, u := range items {
-							u.err = boom
-							close(u.done)
-						}
-					},
-				})
+				w.failOnce(n, persisted, boom)
 				body := hashBody(digestOf("document"), metadata("1"), fileField("the file"), attached)
 				caller := Caller{TenantID: alice, IdempotencyKey: "one"}
 				a, err := w.submit(t.Context(), caller, body)
