@@ -42,7 +42,7 @@ func TestDrillRestoreUnderLoad(t *testing.T) {
 	var clients sync.WaitGroup
 	all := make([][]acceptedPart, need.Rounds(2, killClients))
 	for i := range all {
-		clients.Go(func() { all[i] = submitUntil(load, t, w, i) })
+		clients.Go(func() { all[i] = submitUntil(load, t, w, i, func() {}) })
 	}
 	for round := range need.Rounds(1, 4) {
 		d.archive(fmt.Sprintf("archive-%c", 'a'+round%3), round/3+2)

@@ -63,8 +63,10 @@ func TestKillAnyProcessUnderLoad(t *testing.T) {
 	load, stopLoad := context.WithCancel(t.Context())
 	var clients sync.WaitGroup
 	all := make([][]acceptedPart, killClients)
+	first := make(chan struct{})
+	accepted := sync.OnceFunc(func() { close(first) })
 	for i := range killClients {
-		clients.Go(func() { all[i] = submitUntil(load, t, w, i) })
+		clients.Go(func() { all[i] = submitUntil(load, t, w, i, accepted) })
 	}
 	for round := range rounds {
 		name := victim(w, rng, round)
@@ -79,6 +81,11 @@ func TestKillAnyProcessUnderLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	select {
+	case <-first:
+	case <-time.After(time.Minute): // on a slow machine no client came through between two kills
+		t.Error("a minute after the last kill nothing was accepted")
+	}
 	stopLoad()
 	clients.Wait()
 	if err := w.WaitUp(t.Context(), 3); err != nil {
@@ -87,9 +94,6 @@ func TestKillAnyProcessUnderLoad(t *testing.T) {
 	n := 0
 	for _, parts := range all {
 		n += len(parts)
-	}
-	if n == 0 {
-		t.Fatal("no submission was accepted: the test shows nothing")
 	}
 	t.Logf("%d submissions were accepted", n)
 	checkAccepted(t, w, all)
@@ -109,8 +113,9 @@ func victim(w *world.World, rng *rand.Rand, round int) string {
 }
 
 // submitUntil submits until ctx ends, repeating every request until it is
-// answered, as a client does that does not know what became of it.
-func submitUntil(ctx context.Context, t *testing.T, w *world.World, id int) (parts []acceptedPart) {
+// answered, as a client does that does not know what became of it. It calls told
+// for each that was accepted.
+func submitUntil(ctx context.Context, t *testing.T, w *world.World, id int, told func()) (parts []acceptedPart) {
 	tenant := []wire.TenantID{"acme", "globex"}[id%2]
 	for n := 0; ctx.Err() == nil; n++ {
 		p := acceptedPart{
@@ -127,6 +132,7 @@ func submitUntil(ctx context.Context, t *testing.T, w *world.World, id int) (par
 		if ok {
 			p.accepted = accepted
 			parts = append(parts, p)
+			told()
 		}
 	}
 	return parts
