@@ -173,6 +173,8 @@ func (w *ward) peers(t testing.TB, kind string) *nurse {
 		n.shelves = map[wire.ArchiveID]*shelf{"archive-c": newShelf(t, "archive-c")}
 	case "lies":
 		n.onRecord = func(_ wire.ArchiveID, r *wire.PutRecord) error { r.Body = []byte("another"); return nil }
+	case "ill":
+		n.onRecord = func(wire.ArchiveID, *wire.PutRecord) error { return errors.New("input/output error") }
 	case "away":
 		n.onRecord = func(wire.ArchiveID, *wire.PutRecord) error { return errAway }
 	}
@@ -409,7 +411,7 @@ func TestRepairFillsStubs(t *testing.T) {
 // TestRepairDoesNotGiveUpTheUnheard: only a definite answer makes a stub.
 func TestRepairDoesNotGiveUpTheUnheard(t *testing.T) {
 	w := newWard(t)
-	for name, peers := range map[string]Peers{"away": w.peers(t, "away"), "nobody": peersWith()} {
+	for name, peers := range map[string]Peers{"away": w.peers(t, "away"), "ill": w.peers(t, "ill"), "nobody": peersWith()} {
 		fs := vfs.NewMem()
 		c := w.patient(t, fs, onFiles(".log", nil))
 		c.Peers = peers
@@ -422,6 +424,27 @@ func TestRepairDoesNotGiveUpTheUnheard(t *testing.T) {
 		}
 		if pending, err := pebblex.Pending(fs, c.Dir); pending || err != nil {
 			t.Errorf("%s: something is left beside the directory, %v", name, err)
+		}
+	}
+}
+
+// TestRepairTurnsToTheNextHolder: one that fails is no reason to stop when another
+// sends the record.
+func TestRepairTurnsToTheNextHolder(t *testing.T) {
+	w := newWard(t)
+	for name, failure := range map[string]error{"silent": errAway, "ill": errors.New("input/output error")} {
+		c := w.patient(t, vfs.NewMem(), onFiles(".log", nil))
+		peers := w.peers(t, "all")
+		peers.shelves["archive-0"] = w.other // asked first, as the archives are sorted
+		peers.onRecord = func(from wire.ArchiveID, _ *wire.PutRecord) error {
+			if from == "archive-0" {
+				return failure
+			}
+			return nil
+		}
+		c.Peers = peers
+		if report, err := Repair(t.Context(), c); err != nil || !report.Clean() || len(report.Fetched) == 0 || peers.records["archive-0"] == 0 {
+			t.Errorf("%s: %+v, %v", name, report, err)
 		}
 	}
 }

@@ -93,13 +93,15 @@ func (r *repairer) fetch(ctx context.Context, ids []wire.RecordID) (map[wire.Rec
 	group.SetLimit(fetchesAtOnce)
 	for i, id := range ids {
 		group.Go(func() error {
+			var silent error // of one that may have it, and could not send it now
 			for _, peer := range holders[i] {
 				rec, err := retry(ctx, func() (wire.PutRecord, error) { return r.Peers.Record(ctx, peer, id) })
 				if err == nil && rec.ID() != id {
-					err = fmt.Errorf("it sent record %s instead", rec.ID())
+					err = fault.New(fault.Corrupt, CodeWrongAnswer, "it sent record %s instead", rec.ID())
 				}
-				if fault.Is(err, fault.Transient) {
-					return r.silent(peer, err)
+				if err != nil && !fault.Is(err, fault.NotFound) && !fault.Is(err, fault.Corrupt) {
+					silent = r.silent(peer, err)
+					continue
 				}
 				mu.Lock()
 				if err == nil {
@@ -109,10 +111,10 @@ func (r *repairer) fetch(ctx context.Context, ids []wire.RecordID) (map[wire.Rec
 				}
 				mu.Unlock()
 				if err == nil {
-					break
+					return nil
 				}
 			}
-			return nil
+			return silent
 		})
 	}
 	if err := group.Wait(); err != nil {

@@ -125,14 +125,15 @@ func (s *Store) settle(ctx context.Context, u *upload, r rootInfo) (duplicate bo
 // place brings the bytes of u to their final name. Bytes that are there already
 // (from an upload in another profile, or from a commit that a crash cut short)
 // stay if they are the right ones; else the new ones take their place, which is
-// the repair of a damaged file.
+// the repair of a damaged file. A repair, which keeps the old ones as evidence, does
+// so also with what can not be read.
 func (s *Store) place(u *upload, r rootInfo) error {
 	fs, path := s.cfg.FS, s.filePath(r.file)
 	err := s.verifyFile(r.file, r.size)
 	switch {
 	case err == nil:
 		s.stats.adopted.Add(1)
-	case errors.Is(err, os.ErrNotExist) || errors.Is(err, errLost):
+	case errors.Is(err, os.ErrNotExist) || errors.Is(err, errLost) || u.evidence != "":
 		if err := u.file.Sync(); err != nil {
 			return diskError(err)
 		}

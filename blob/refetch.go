@@ -24,9 +24,10 @@ var errSuspect = errors.New("it is being repaired")
 // place they come is kept in the directory evidence, which is made when it is
 // needed. adopted says that no source was needed.
 //
-// Errors are NotFound with code CodeNoCopy, wrapping what the sources said; those
-// of Open and Commit; and Corrupt when the index has a wrong row about the file,
-// which only RepairIndex mends.
+// Errors are NotFound with code CodeNoCopy, wrapping what the sources said: none of
+// them has the file. What fails here, in Open, Write or Commit, ends it at once
+// with that error, which is never NotFound; Corrupt is a wrong row of the index
+// about the file, which only RepairIndex mends.
 func (s *Store) Refetch(ctx context.Context, ref FileRef, evidence string, sources []CopySource) (adopted bool, err error) {
 	if _, err := ParseCID(ref.CID); err != nil {
 		return false, err
@@ -44,17 +45,23 @@ func (s *Store) Refetch(ctx context.Context, ref FileRef, evidence string, sourc
 	var refusals []error
 	for i, source := range append([]CopySource{own}, sources...) {
 		for _, p := range profiles {
-			err := s.take(ctx, ref, p, evidence, source)
-			if err == nil {
-				return i == 0, nil
+			refused, err := s.take(ctx, ref, p, evidence, source)
+			if fault.Is(err, fault.NotFound) {
+				err = fault.Wrap(fault.Internal, err)
 			}
-			if ctx.Err() != nil || fault.Is(err, fault.Corrupt) || fault.CodeOf(err) == CodeDiskFull {
+			if err == nil && refused != nil {
+				err = ctx.Err()
+			}
+			if err != nil {
 				return false, err
 			}
-			if i > 0 {
-				refusals = append(refusals, err)
+			if refused == nil {
+				return i == 0, nil
 			}
-			if fault.CodeOf(err) != CodeCIDMismatch {
+			if i > 0 {
+				refusals = append(refusals, refused)
+			}
+			if fault.CodeOf(refused) != CodeCIDMismatch {
 				break
 			}
 		}
@@ -62,11 +69,12 @@ func (s *Store) Refetch(ctx context.Context, ref FileRef, evidence string, sourc
 	return false, fault.New(fault.NotFound, CodeNoCopy, "blob: no copy of file %x could be had: %w", ref.SHA256, errors.Join(refusals...))
 }
 
-// take uploads the file from one source.
-func (s *Store) take(ctx context.Context, ref FileRef, p Profile, evidence string, source CopySource) error {
+// take uploads the file from one source. refused says why the source has no copy,
+// err what went wrong here.
+func (s *Store) take(ctx context.Context, ref FileRef, p Profile, evidence string, source CopySource) (refused, err error) {
 	id := "repair-" + rand.Text()
 	if err := s.Open(id, p); err != nil {
-		return err
+		return nil, err
 	}
 	if u := s.lookup(id); u != nil {
 		u.mu.Lock()
@@ -74,19 +82,25 @@ func (s *Store) take(ctx context.Context, ref FileRef, p Profile, evidence strin
 		u.mu.Unlock()
 	}
 	off := int64(0)
-	err := source(ctx, ref, func(b []byte) error {
+	refused = source(ctx, ref, func(b []byte) error {
 		if off+int64(len(b)) > ref.Size {
 			return fault.New(fault.Invalid, CodeSizeMismatch, "blob: more than the %d bytes of file %x were sent", ref.Size, ref.SHA256)
 		}
-		_, err := s.Write(id, off, b)
+		if err == nil {
+			_, err = s.Write(id, off, b)
+		}
 		off += int64(len(b))
 		return err
 	})
-	if err != nil {
-		return errors.Join(err, s.Abort(id))
+	if err != nil || refused != nil {
+		return refused, errors.Join(err, s.Abort(id))
 	}
 	_, err = s.Commit(ctx, id, ref.Size, ref.SHA256, ref.CID)
-	return err
+	switch fault.CodeOf(err) {
+	case CodeSizeMismatch, CodeDigestMismatch, CodeCIDMismatch:
+		return err, nil
+	}
+	return nil, err
 }
 
 // sendFile reads a stored file as it is.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -334,6 +335,72 @@ func TestRepairKeepsTheDamagedFile(t *testing.T) {
 	k.mend(t, k.source)
 	got, err := pebblex.ReadFile(k.cfg.FS, k.path("evidence", k.cfg.FS.PathBase(path)), 100)
 	if err != nil || string(got) != "bad" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// What fails here says nothing of the file: it is whole, or the repair of it ends
+// with that error, and never with the word that nobody has it.
+func TestFailureHereLosesNoFile(t *testing.T) {
+	failures := 0
+	for n := int64(0); ; n++ {
+		disk := faultfs.New(vfs.NewMem())
+		k := full(t, disk)
+		ref := k.refs[1]
+		change(t, k.cfg.FS, k.file(ref), func([]byte) []byte { return []byte("bad") })
+		s := openStore(t, k.cfg)
+		var at, hit atomic.Int64
+		disk.Fail(func(p faultfs.Point) (out faultfs.Outcome) {
+			if p.Op != faultfs.OpRead && !strings.Contains(p.Path, dirIndex) && at.Add(1)-1 == n {
+				hit.Add(1)
+				out.Err = faultfs.ErrIO
+			}
+			return out
+		})
+		_, err := s.Refetch(t.Context(), ref, k.path("evidence"), []CopySource{silent, k.source, k.source})
+		disk.Fail(nil)
+		if hit.Load() == 0 {
+			break
+		}
+		if err != nil {
+			failures++
+		}
+		if fault.Is(err, fault.NotFound) {
+			t.Errorf("change %d fails: %v", n, err)
+		}
+		if _, err := s.Refetch(t.Context(), ref, k.path("evidence"), []CopySource{k.source}); err != nil {
+			t.Errorf("after the failure of change %d: %v", n, err)
+		}
+	}
+	if failures < 4 {
+		t.Errorf("%d failures were told", failures)
+	}
+	k := full(t, vfs.NewMem())
+	change(t, k.cfg.FS, k.file(k.refs[1]), func([]byte) []byte { return []byte("bad") })
+	k.cfg.MaxFileSize = 1
+	_, err := openStore(t, k.cfg).Refetch(t.Context(), k.refs[1], k.path("evidence"), []CopySource{k.source})
+	wantFault(t, err, fault.Invalid, CodeTooLarge)
+}
+
+// A file that can not be read is set aside for the bytes of another.
+func TestRepairReplacesWhatCanNotBeRead(t *testing.T) {
+	disk := faultfs.New(vfs.NewMem())
+	k := full(t, disk)
+	path := k.file(k.refs[1])
+	s := openStore(t, k.cfg)
+	bad := true
+	disk.Fail(faultfs.Where(func(p faultfs.Point) bool {
+		bad = bad && !(p.Op == faultfs.OpRename && p.Path == path)
+		return bad && p.Op == faultfs.OpRead && p.Path == path
+	}, faultfs.ErrIO))
+	if adopted, err := s.Refetch(t.Context(), k.refs[1], k.path("evidence"), []CopySource{k.source}); err != nil || adopted {
+		t.Errorf("%v, %v", adopted, err)
+	}
+	disk.Fail(nil)
+	if _, err := k.cfg.FS.Stat(k.path("evidence", k.cfg.FS.PathBase(path))); err != nil {
+		t.Error(err)
+	}
+	if got, err := readAll(t, s, k.refs[1].CID, 100); err != nil || string(got) != "small" {
 		t.Errorf("%q, %v", got, err)
 	}
 }
