@@ -64,7 +64,7 @@ type Config struct {
 	// queries from what was durable before. Nil means pebblex.Exit.
 	OnFatal func(reason string)
 
-	markEvery time.Duration // shorter in tests
+	markEvery, flushWait time.Duration // shorter in tests
 }
 
 // Files tells an archive what it must know of the files that records name.
@@ -104,6 +104,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.markEvery == 0 {
 		c.markEvery = markEvery
+	}
+	if c.flushWait == 0 {
+		c.flushWait = flushWait
 	}
 	if c.Lease == 0 {
 		c.Lease = DefaultLease

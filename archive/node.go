@@ -229,6 +229,7 @@ func (n *Node) Close() error {
 		return err
 	}
 	n.saveLast()
+	n.flushLast()
 	if err := errors.Join(unmarked, n.leaves.close(), n.db.Close()); err != nil {
 		return fmt.Errorf("archive: close: %w", err)
 	}
