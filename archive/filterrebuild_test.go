@@ -65,7 +65,7 @@ func TestFilterIsRebuiltWhileWritesGoOn(t *testing.T) {
 		return !needed && n.filter.Generations() == 1 && n.tending.covered.Load() > 0
 	})
 	s := n.filter.Stats()
-	if s.Rebuilds < 2 || s.RebuildsFailed > 0 || s.Repaired > 0 || n.tending.rebuildTook.Load() == 0 {
+	if s.Rebuilds == 0 || s.RebuildsFailed > 0 || s.Repaired > 0 || n.tending.rebuildTook.Load() == 0 {
 		t.Errorf("%+v", s)
 	}
 	deniesNone(t, n, records)
