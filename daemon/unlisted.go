@@ -94,7 +94,8 @@ func (c *census) take() int {
 }
 
 // enrolled reports whether a listener is an archive that the roster knows, which
-// is expected to answer, or was retired.
+// is expected to answer, or was retired. It goes by the name that a connection
+// gave itself: whoever takes an archive's name is that archive's trouble.
 func (c *census) enrolled(l server.Listener) bool {
 	role := bus.RoleOf(l.Name)
 	return role != "" && c.roster.Knows(wire.ArchiveID(role))

@@ -22,10 +22,7 @@ type Late func(ctx context.Context) (found Gathered, more bool)
 // listening for extra beyond it. late is nil where nothing can come any more, or
 // too many are waited for.
 func (g *Gatherer) GatherLate(ctx context.Context, digest wire.Digest, tenant wire.TenantID, kinds []wire.Kind, extra time.Duration) (found Gathered, late Late, err error) {
-	if extra <= 0 || g.late.Add(1) > MaxLate {
-		if extra > 0 {
-			g.late.Add(-1)
-		}
+	if !g.mayBeLate(extra) {
 		found, err = g.Gather(ctx, digest, tenant, kinds)
 		return found, nil, err
 	}
@@ -36,6 +33,19 @@ func (g *Gatherer) GatherLate(ctx context.Context, digest wire.Digest, tenant wi
 		return found, nil, err
 	}
 	return found, func(ctx context.Context) (Gathered, bool) { return f.later(ctx, found) }, nil
+}
+
+// mayBeLate reports whether one more question may go on beyond its deadline, and
+// counts it.
+func (g *Gatherer) mayBeLate(extra time.Duration) bool {
+	if extra <= 0 {
+		return false
+	}
+	if g.late.Add(1) > MaxLate {
+		g.late.Add(-1)
+		return false
+	}
+	return true
 }
 
 // A fanout is a question to the archives under way.
