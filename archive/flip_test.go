@@ -70,7 +70,7 @@ func newVictim(t testing.TB, tail int) victim {
 	n := mustOpen(t, c)
 	put(n, 6, true)
 	v.mark = uint64(len(v.acked))
-	v.image = readTree(t, disk, c.Dir)
+	v.image = readTree(t, disk.CrashClone(vfs.CrashCloneCfg{}), c.Dir)
 	if tail > 0 {
 		old := v.image
 		put(n, tail, false)

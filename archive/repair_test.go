@@ -65,7 +65,9 @@ func newWard(t testing.TB) *ward {
 		}
 		if i == 15 {
 			a.reopen(t) // what was in the log is now in a table
+			a.close(t)
 			w.older = readTree(t, a.fs, "data")
+			a.reopen(t)
 		}
 	}
 	for _, r := range w.records {
@@ -77,7 +79,10 @@ func newWard(t testing.TB) *ward {
 	a.close(t)
 	w.cfg, w.now = a.cfg, readTree(t, a.fs, "data")
 	w.hello.Checkpoint = string(w.now["data/highwater"])
-	w.stranger = readTree(t, b.fs, "data")["data/key.pem"]
+	var err error
+	if w.stranger, err = pebblex.ReadFile(b.fs, "data/key.pem", 1<<20); err != nil {
+		t.Fatal(err)
+	}
 	a.reopen(t) // for the cleanup
 	return w
 }
