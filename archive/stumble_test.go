@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -53,7 +54,7 @@ func stumble(t *testing.T, at int64, err error, done bool) (there, died bool) {
 	disk, process := faultfs.New(mem), faultfs.NewProcess()
 	disk.Fail(process.Kills(faultfs.Nth(at, err, done), 1))
 	c := testConfig(disk, "archive-a")
-	c.OnFatal, c.MemTableSize = process.Fatal, 64<<10
+	c.OnFatal, c.MemTableSize, c.markEvery = process.Fatal, 64<<10, 10*time.Millisecond // to the next try of a mark
 	var j journal
 	died = process.Run(func() {
 		n, openErr := Open(c)
