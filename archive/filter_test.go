@@ -258,7 +258,7 @@ func TestFilterKeyIsFrozen(t *testing.T) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
-	if NewFilterKey() == NewFilterKey() {
+	if one, other := NewFilterKey(), NewFilterKey(); one == other {
 		t.Error("two keys are one")
 	}
 }
