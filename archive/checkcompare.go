@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -12,8 +13,14 @@ import (
 	"github.com/verae/archive/wire"
 )
 
-// compareSums looks row by row at the ranges of numbers whose sums differ.
-func (c *checker) compareSums(ctx context.Context) error {
+// compared begins the key of a position that is behind the index. What follows says
+// how far the comparison is: nothing or the log key of the record that comes next,
+// or the key of the row of the index that was the last, or only its prefix.
+const compared = math.MaxUint8
+
+// compare looks row by row at the ranges of numbers whose sums differ: first at
+// some of what their records give, then at some of what is stored.
+func (c *checker) compare(ctx context.Context) error {
 	p := c.pos
 	differ := make(map[uint64]bool)
 	for r, s := range p.sums {
@@ -22,53 +29,75 @@ func (c *checker) compareSums(ctx context.Context) error {
 		}
 	}
 	if len(differ) == 0 {
+		c.endIndex()
 		return nil
 	}
-	before, told := p.Report.Damages, true
-	for r := range p.End>>p.Shift + 1 {
-		if differ[r] {
-			all, err := c.compareRecords(ctx, max(r<<p.Shift, 1), min((r+1)<<p.Shift-1, p.End))
-			if err != nil {
-				return err
-			}
-			told = told && all
-		}
+	look := c.compareRecords
+	if len(p.Key) > 1 && p.Key[1] != prefixLog {
+		look = c.compareRows
 	}
-	for _, prefix := range indexPrefixes {
-		if err := c.compareRows(ctx, prefix, differ); err != nil {
-			return err
-		}
+	size, err := look(ctx, differ)
+	p.Report.Bytes += int64(size)
+	if err != nil {
+		return err
 	}
-	if p.Report.Damages == before && before == 0 && told {
-		c.found(Finding{Kind: FindingIndex, What: "the index changed while it was checked", Damage: true})
-	}
-	return nil
+	return c.pace(ctx, size)
 }
 
-// compareRecords looks up every row that the records from first to last give. told
-// is false if there is a sound record of which not all can be told, since nobody
-// knows its file.
-func (c *checker) compareRecords(ctx context.Context, first, last uint64) (told bool, err error) {
-	it, err := c.n.iterate(logKey(first), logKey(last+1))
+// endIndex ends the phase of the index.
+func (c *checker) endIndex() {
+	p := c.pos
+	p.Phase, p.Key, p.Partly, p.sums = phaseFiles, nil, false, make(map[uint64]*rowSum)
+}
+
+// compareRecords looks up every row that some records give, and notes in Partly if
+// there is a sound one of which not all can be told, since nobody knows its file.
+// It returns the bytes that it has read.
+func (c *checker) compareRecords(ctx context.Context, differ map[uint64]bool) (size int, err error) {
+	p, first := c.pos, uint64(1)
+	if seq, ok := logSeq(p.Key[1:]); ok {
+		first = seq
+	}
+	for first <= p.End && !differ[first>>p.Shift] {
+		first = (first>>p.Shift + 1) << p.Shift
+	}
+	if first > p.End {
+		p.Key = []byte{compared, indexPrefixes[0]}
+		return 0, nil
+	}
+	next := min((first>>p.Shift+1)<<p.Shift, p.End+1)
+	it, err := c.n.iterate(logKey(first), logKey(next))
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	defer func() { _ = it.Close() }() // a failed read was found before
-	told = true
-	for valid := it.First(); valid && ctx.Err() == nil; valid = it.Next() {
+	records := 0
+	for valid := it.First(); valid; valid = it.Next() {
 		seq, ok := logSeq(it.Key())
 		if !ok {
 			continue
 		}
-		want := c.rowsAgain(ctx, seq, it.Value())
-		told = told && !want.partly
+		full := records == c.rows || size > checkBytes
+		want := givenRows{}
+		if !full {
+			want = c.rowsAgain(ctx, seq, it.Value())
+		}
+		if full || ctx.Err() != nil {
+			next = seq
+			break
+		}
+		records++
+		size += len(it.Value())
+		p.Partly = p.Partly || want.partly
 		for _, r := range want.rows {
+			size += len(r.key) + len(r.value)
 			if what := c.differs(r, want.partly); what != "" {
 				c.found(Finding{Kind: FindingIndex, What: what, Damage: true, Seq: seq, Record: want.id})
 			}
 		}
 	}
-	return told, ctx.Err()
+	p.Key = append([]byte{compared}, logKey(next)...)
+	return size, ctx.Err()
 }
 
 // givenRows are the rows that a record gives.
@@ -128,43 +157,80 @@ func (c *checker) differs(want kv, partly bool) string {
 	return ""
 }
 
-// compareRows looks for rows that no record gives.
-func (c *checker) compareRows(ctx context.Context, prefix byte, differ map[uint64]bool) error {
-	it, err := c.n.iterate(prefixBounds(prefix))
+// compareRows looks at some rows for those that no record gives. It returns the
+// bytes that it has read.
+func (c *checker) compareRows(ctx context.Context, differ map[uint64]bool) (size int, err error) {
+	p := c.pos
+	last := bytes.Clone(p.Key[1:])
+	prefix, from := last[0], bytes.Clone(last)
+	if len(last) > 1 {
+		from = append(from, 0)
+	}
+	it, err := c.n.iterate(from, []byte{prefix + 1})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer func() { _ = it.Close() }() // a failed read was found before
-	for valid := it.First(); valid && ctx.Err() == nil; valid = it.Next() {
-		seq, ok := rowSeq(it.Key(), it.Value())
-		if !ok || seq > c.pos.End || !differ[seq>>c.pos.Shift] || c.n.lost.has(seq) || c.n.identity.lineage.of(seq) == 0 {
-			continue
+	rows, more := 0, false
+	for valid := it.First(); valid; valid = it.Next() {
+		if more = rows == c.rows || size > checkBytes; more {
+			break
 		}
-		given, known, err := c.given(ctx, seq, it.Key(), it.Value())
+		n, err := c.compareRow(ctx, it.Key(), it.Value(), differ)
 		if err != nil {
-			return err
+			return size, err
 		}
-		if known && !given {
-			c.found(Finding{Kind: FindingIndex, What: fmt.Sprintf("key %x is in the index, and the record of seq %d does not give it", it.Key(), seq), Damage: true, Seq: seq})
-		}
+		rows++
+		size += n
+		last = append(last[:0], it.Key()...)
+		p.Key = append(p.Key[:1], last...)
 	}
-	return ctx.Err()
+	at := slices.Index(indexPrefixes, prefix)
+	switch {
+	case more:
+	case at+1 < len(indexPrefixes):
+		p.Key = []byte{compared, indexPrefixes[at+1]}
+	default:
+		if p.Report.Damages == 0 && !p.Partly {
+			c.found(Finding{Kind: FindingIndex, What: "the index changed while it was checked", Damage: true})
+		}
+		c.endIndex()
+	}
+	return size, ctx.Err()
 }
 
-// given reports whether the record of seq gives a row with a key; known is false
-// if that can not be told.
-func (c *checker) given(ctx context.Context, seq uint64, key, row []byte) (given, known bool, err error) {
+// compareRow finds out whether the record that a row is of gives it. It returns
+// the bytes that it has read.
+func (c *checker) compareRow(ctx context.Context, key, row []byte, differ map[uint64]bool) (size int, err error) {
+	size = len(key) + len(row)
+	seq, ok := rowSeq(key, row)
+	if !ok || seq > c.pos.End || !differ[seq>>c.pos.Shift] || c.n.lost.has(seq) || c.n.identity.lineage.of(seq) == 0 {
+		return size, ctx.Err()
+	}
+	given, known, n, err := c.given(ctx, seq, key, row)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err == nil && known && !given {
+		c.found(Finding{Kind: FindingIndex, What: fmt.Sprintf("key %x is in the index, and the record of seq %d does not give it", key, seq), Damage: true, Seq: seq})
+	}
+	return size + n, err
+}
+
+// given reports whether the record of seq, of size bytes, gives a row with a key;
+// known is false if that can not be told.
+func (c *checker) given(ctx context.Context, seq uint64, key, row []byte) (given, known bool, size int, err error) {
 	value, closer, err := c.n.db.Get(logKey(seq))
 	if errors.Is(err, pebble.ErrNotFound) {
-		return false, true, nil
+		return false, true, 0, nil
 	}
 	if err != nil {
-		return false, false, nil // found before
+		return false, false, 0, nil // found before
 	}
 	defer c.n.closeQuietly(closer)
 	want := c.rowsAgain(ctx, seq, value)
 	if want.rows == nil || want.partly && want.blockRow(key, row) {
-		return false, false, ctx.Err()
+		return false, false, len(value), ctx.Err()
 	}
-	return slices.ContainsFunc(want.rows, func(r kv) bool { return bytes.Equal(r.key, key) }), true, nil
+	return slices.ContainsFunc(want.rows, func(r kv) bool { return bytes.Equal(r.key, key) }), true, len(value), nil
 }

@@ -2,7 +2,6 @@ package archive
 
 import (
 	"context"
-	"math"
 	"slices"
 )
 
@@ -18,11 +17,7 @@ func (c *checker) index(ctx context.Context) error {
 	}
 	at := slices.Index(indexPrefixes, p.Key[0])
 	if at < 0 {
-		if err := c.compareSums(ctx); err != nil {
-			return err
-		}
-		p.Phase, p.Key, p.sums = phaseFiles, nil, make(map[uint64]*rowSum)
-		return nil
+		return c.compare(ctx)
 	}
 	size, end, err := c.sumRows(ctx)
 	if err != nil {
@@ -32,7 +27,7 @@ func (c *checker) index(ctx context.Context) error {
 	if end && at+1 < len(indexPrefixes) {
 		p.Key = []byte{indexPrefixes[at+1]}
 	} else if end {
-		p.Key = []byte{math.MaxUint8}
+		p.Key = []byte{compared}
 	}
 	return c.pace(ctx, size)
 }

@@ -50,9 +50,12 @@ type position struct {
 	Shift   uint     `json:"shift"`
 	Ranges  []rowSum `json:"sums"`
 	// Key is the last key of the index that was checked, Unread that some could
-	// not be.
+	// not be. Behind the index it says how far the comparison of ranges is whose
+	// sums differ, and Partly that in them there is a record whose rows can not be
+	// told.
 	Key    []byte `json:"key,omitempty"`
 	Unread bool   `json:"unread,omitzero"`
+	Partly bool   `json:"partly,omitzero"`
 
 	File   wire.Digest `json:"file,omitzero"` // the last file whose bytes were checked
 	Report CheckReport `json:"report"`
