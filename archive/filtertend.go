@@ -34,6 +34,7 @@ type tending struct {
 	covered  atomic.Uint64 // number up to which the snapshot on disk has all keys; 0: there is none that is right
 	saved    atomic.Uint64 // keys in it
 	want     atomic.Bool   // one is wanted, however few keys have come
+	alarmed  atomic.Bool   // that keys were denied was told since the last rebuild
 	repaired uint64        // keys that were denied when the snapshots were last removed; of the tender
 
 	replayed, rejected, ahead, corruptChunks atomic.Uint64

@@ -110,9 +110,12 @@ func (n *Node) fillOrScrub() func([][digestLen]byte) {
 // scrubKeys looks for stored keys in the filter, and returns how many it denied.
 // It has them from then on, and is rebuilt.
 func (n *Node) scrubKeys(keys ...[digestLen]byte) (denied int) {
-	if denied = n.filter.Scrub(keys...); denied > 0 {
-		n.cfg.Log.Error("the filter denied keys that are stored: memory that fails, or a fault of this program; it has them now, and is rebuilt", "keys", denied)
-		signal(n.tending.wake)
+	if denied = n.filter.Scrub(keys...); denied == 0 {
+		return 0
 	}
+	if n.tending.alarmed.CompareAndSwap(false, true) {
+		n.cfg.Log.Error("the filter denied a key that is stored: memory that fails, or a fault of this program; it has it now, and is rebuilt; others are counted", "keys", denied)
+	}
+	signal(n.tending.wake)
 	return denied
 }
