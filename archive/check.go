@@ -76,8 +76,10 @@ type checker struct {
 	pos  *position
 	side int // how many goroutines read and look; the others of these fields are not theirs
 	rows int // how many rows are looked at together
-	// finding guards what found writes to.
+	// finding guards what found writes to: the report or, while goroutines look side
+	// by side, apart.
 	finding sync.Mutex
+	apart   *unordered
 	// scans are those of the index that are still to be run, all of one kind; nil
 	// if they are not known.
 	scans []*rowScan
@@ -175,8 +177,14 @@ func (c *checker) guarded(f func() error) error {
 }
 
 // sideBySide calls f for all numbers below n, on as many goroutines as the check
-// may have, and returns all errors.
+// may have, and returns all errors. What is found meanwhile comes into the report
+// in the end, in an order that is the same every time.
 func (c *checker) sideBySide(n int, f func(i int) error) error {
+	c.apart = new(unordered)
+	defer func() {
+		c.apart.addTo(&c.pos.Report)
+		c.apart = nil
+	}()
 	errs := make([]error, n)
 	var next atomic.Int64
 	var wg sync.WaitGroup
@@ -218,7 +226,11 @@ func (c *checker) found(f Finding) {
 	}
 	c.finding.Lock()
 	defer c.finding.Unlock()
-	c.pos.Report.Add(repairable(f))
+	if c.apart != nil {
+		c.apart.add(repairable(f))
+	} else {
+		c.pos.Report.Add(repairable(f))
+	}
 	if f.Damage && f.Kind != FindingFile {
 		c.n.health.quarantine(f.What)
 	}

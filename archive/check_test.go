@@ -479,6 +479,64 @@ func TestReportKeepsDamages(t *testing.T) {
 	}
 }
 
+// What goroutines find side by side is listed in one order, whoever comes first:
+// also what of more than is listed, and then damages before others.
+func TestFindingsHaveOneOrder(t *testing.T) {
+	all := make([]Finding, 3*maxFindings)
+	for i := range all {
+		all[i] = Finding{Kind: FindingIndex, Seq: uint64(i/3) + 1, What: fmt.Sprint("w", i%3), Damage: i%3 < 2}
+	}
+	first := ""
+	for _, seed := range []uint64{1, 2, 3} {
+		rand.New(rand.NewPCG(seed, 0)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		var u unordered
+		for _, f := range all {
+			u.add(f)
+		}
+		var r CheckReport
+		r.Add(Finding{Kind: FindingOpen, Damage: true})
+		u.addTo(&r)
+		if r.Found != 3*maxFindings+1 || r.Damages != 2*maxFindings+1 || len(r.Findings) != maxFindings {
+			t.Errorf("found %d, damages %d, listed %d", r.Found, r.Damages, len(r.Findings))
+		}
+		if f := r.Findings; f[0].Kind != FindingOpen || f[1].Seq != 1 || f[1].What != "w0" || f[2].What != "w1" || f[3].Seq != 2 {
+			t.Errorf("it begins with %+v", f[:4])
+		}
+		for _, f := range r.Findings {
+			if !f.Damage || f.Seq > maxFindings/2 {
+				t.Errorf("listed: %+v", f)
+			}
+		}
+		if now := listed(r); first != "" && now != first {
+			t.Error("it depends on who came first what is listed, and where")
+		} else {
+			first = now
+		}
+	}
+	c := checked(t)
+	change(t, c, func(db *pebble.DB) {
+		for i := range 100 {
+			value := row{roleSubject, false, 7, wire.RecordID{1}, wire.KindMetadata, alice}.encode()
+			must1(t, db.Set(indexKey(digest(fmt.Sprint("stray ", i)), uint64(100-i)+10), value, pebble.Sync))
+		}
+	})
+	n := mustOpen(t, c)
+	defer mustClose(t, n)
+	var before string
+	for range 5 {
+		p, err := n.newPosition()
+		must1(t, err)
+		k := newChecker(n, CheckOptions{}, p)
+		k.side = 8
+		must1(t, k.run(t.Context()))
+		if now := fmt.Sprint(p.Report.Err()) + listed(p.Report); before != "" && now != before || p.Report.Damages != 100 || p.Report.Findings[0].Seq != 11 {
+			t.Fatalf("another order, or number: %s", now)
+		} else {
+			before = now
+		}
+	}
+}
+
 // No key of no kind is passed over where a step ends.
 func TestCheckFindsAKeyOfNoKindBetweenSteps(t *testing.T) {
 	c := checked(t)

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -179,8 +181,8 @@ func (w *logWalk) finish() {
 		w.gap(p.End)
 	}
 	w.growTo(p.End + 1)
-	for seq, id := range c.n.lost.ids {
-		if seq <= p.End && log.of(seq) == 0 {
+	for _, seq := range slices.Sorted(maps.Keys(c.n.lost.ids)) {
+		if id := c.n.lost.ids[seq]; seq <= p.End && log.of(seq) == 0 {
 			c.found(Finding{Kind: FindingLost, What: fmt.Sprintf("seq %d is on the list of lost records, and in no generation", seq), Damage: true, Seq: seq, Record: id})
 		}
 	}

@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"slices"
 	"time"
 
 	"github.com/verae/archive/internal/fault"
@@ -96,7 +97,7 @@ func (r *CheckReport) Add(f Finding) {
 	}
 	for i := len(r.Findings) - 1; i >= 0; i-- {
 		if !r.Findings[i].Damage {
-			r.Findings[i] = f
+			r.Findings = append(slices.Delete(r.Findings, i, i+1), f)
 			return
 		}
 	}
