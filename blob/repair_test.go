@@ -388,10 +388,12 @@ func TestRepairReplacesWhatCanNotBeRead(t *testing.T) {
 	k := full(t, disk)
 	path := k.file(k.refs[1])
 	s := openStore(t, k.cfg)
-	bad := true
+	var replaced atomic.Bool
 	disk.Fail(faultfs.Where(func(p faultfs.Point) bool {
-		bad = bad && !(p.Op == faultfs.OpRename && p.Path == path)
-		return bad && p.Op == faultfs.OpRead && p.Path == path
+		if p.Op == faultfs.OpRename && p.Path == path {
+			replaced.Store(true)
+		}
+		return p.Op == faultfs.OpRead && p.Path == path && !replaced.Load()
 	}, faultfs.ErrIO))
 	if adopted, err := s.Refetch(t.Context(), k.refs[1], k.path("evidence"), []CopySource{k.source}); err != nil || adopted {
 		t.Errorf("%v, %v", adopted, err)
