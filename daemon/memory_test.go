@@ -1,7 +1,11 @@
 package daemon
 
 import (
+	"log/slog"
 	"math"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"testing/fstest"
 
@@ -56,5 +60,35 @@ func TestFilterTroubleIsTold(t *testing.T) {
 		if err := filterTrouble(s); (err == nil) != (code == "") || err != nil && fault.CodeOf(err) != code {
 			t.Errorf("%s: %v", code, err)
 		}
+	}
+}
+
+// A filter key that can not be used stops an archive before it makes or opens
+// anything, and the file is named.
+func TestFilterKeyFileIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	key := filepath.Join(dir, "filter.key")
+	if err := os.WriteFile(key, []byte(archive.NewFilterKey()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(key, 0o644); err != nil { // whatever the mask is
+		t.Fatal(err)
+	}
+	var c Archived
+	if err := parse(t, &c, []string{"ARCHIVE_ID=archive-a", "DATA_DIR=" + filepath.Join(dir, "data"), "FILTER_KEY_FILE=" + key}); err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	if err := InitArchive(c, log); fault.CodeOf(err) != "FILTER_KEY" || !strings.Contains(err.Error(), "FILTER_KEY_FILE "+key) {
+		t.Errorf("others can read it: %v", err)
+	}
+	if _, err := os.Stat(c.DataDir); !os.IsNotExist(err) {
+		t.Errorf("something was made: %v", err)
+	}
+	if err := os.Chmod(key, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := InitArchive(c, log); err != nil {
+		t.Error(err)
 	}
 }
