@@ -166,6 +166,7 @@ func TestFilterTable(t *testing.T) {
 			if s := n.filter.Stats(); s.Repaired > 0 {
 				t.Errorf("%d stored keys were denied", s.Repaired)
 			}
+			eventually(t, "the filter is not mended", func() bool { return !n.filter.Stats().Damaged })
 			if !tc.file {
 				mustClose(t, n) // it misses the file, and stores nothing
 				return
