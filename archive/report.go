@@ -1,7 +1,6 @@
 package archive
 
 import (
-	"slices"
 	"time"
 
 	"github.com/verae/archive/internal/fault"
@@ -97,7 +96,7 @@ func (r *CheckReport) Add(f Finding) {
 	}
 	for i := len(r.Findings) - 1; i >= 0; i-- {
 		if !r.Findings[i].Damage {
-			r.Findings = append(slices.Delete(r.Findings, i, i+1), f)
+			r.Findings = append(append(r.Findings[:i], r.Findings[i+1:]...), f)
 			return
 		}
 	}
