@@ -264,6 +264,26 @@ func TestDrainHandlesWhatHasArrived(t *testing.T) {
 	}
 }
 
+// A program that is stopped while its server is away has nothing left to send,
+// and ends in order.
+func TestDrainWithoutAServer(t *testing.T) {
+	leakCheck(t)
+	s := startServer(t, server.Config{})
+	c := connect(t, s, "edge")
+	if err := s.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "both parts have noticed", func() bool { return !c.ctl.IsConnected() && !c.bulk.IsConnected() })
+	if err := c.Drain(t.Context()); err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-c.Lost():
+	default:
+		t.Error("not lost")
+	}
+}
+
 func TestDrainIsBoundedByItsContext(t *testing.T) {
 	leakCheck(t)
 	s := startServer(t, server.Config{})

@@ -182,7 +182,9 @@ func (s *ArchiveService) shutdown(ctx context.Context) error {
 		s.conn.unsubscribe(s.hello)
 	}
 	if ctx.Err() == nil && s.conn.Connected() {
-		errs = append(errs, s.conn.Flush(ctx))
+		if err := s.conn.Flush(ctx); s.conn.Connected() {
+			errs = append(errs, err) // else the connection went meanwhile, and the receivers ask again
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -92,7 +92,11 @@ func (c *Conn) Drain(ctx context.Context) error {
 }
 
 func (c *Conn) drainConn(ctx context.Context, nc *nats.Conn) error {
-	if err := nc.Drain(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+	switch err := nc.Drain(); {
+	case err == nil, errors.Is(err, nats.ErrConnectionClosed):
+	case errors.Is(err, nats.ErrConnectionReconnecting):
+		nc.Close() // what is in memory was not acknowledged, and its senders try again
+	default:
 		nc.Close()
 		return sendFault(err, "bus: drain")
 	}
