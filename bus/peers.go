@@ -180,10 +180,13 @@ func (p *Peers) Holders(ctx context.Context) ([]wire.ArchiveID, error) {
 // Roll asks an aggregator who is enrolled, and returns which of the other archives
 // are Alive, and which of the enrolled ones can not be said to be heard: those that
 // are silent, or in whose name only another process speaks, or a generation that
-// was not accepted, or two at once. When no aggregator answers, heard is right all
-// the same.
+// was not accepted, or two at once. When no aggregator answers, or one that was set
+// up anew and knows nobody, heard is right all the same.
 func (p *Peers) Roll(ctx context.Context) (heard, unheard []wire.ArchiveID, err error) {
 	roster, err := p.Roster(ctx)
+	if err == nil && len(roster.Archives) == 0 {
+		err = fault.New(fault.Transient, CodeNoArchive, "bus: the aggregator that answers has no archive enrolled")
+	}
 	heard, unheard = p.Alive(), []wire.ArchiveID{}
 	p.mu.Lock()
 	defer p.mu.Unlock()

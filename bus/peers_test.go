@@ -155,6 +155,10 @@ func TestHoldersAreTheEnrolledArchives(t *testing.T) {
 	if diff := cmp.Diff([]wire.ArchiveID{"archive-f", "archive-q", "archive-s", "archive-u", "archive-x"}, silent); diff != "" || err != nil {
 		t.Errorf("not heard: %v, %s", err, diff)
 	}
+	text.Store(new(encode(t, wire.RosterReply{LeaseMs: 1000, Archives: []wire.RosterMember{}})))
+	if heard, _, err := p.Roll(t.Context()); len(heard) != 3 || !fault.Is(err, fault.Transient) {
+		t.Errorf("who was heard, with an aggregator that knows nobody: %v, %v", heard, err)
+	}
 	text.Store(new([]byte("[]")))
 	if _, err := p.Holders(t.Context()); !fault.Is(err, fault.Transient) {
 		t.Errorf("an unreadable roster: %v", err)
