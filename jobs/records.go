@@ -80,18 +80,23 @@ func (e *Engine) file(ctx context.Context, tenant wire.TenantID, key wire.Digest
 	return f, nil
 }
 
-// one returns the first record under key that matches, and what was gathered. It says that there is
-// none only when every enrolled archive was heard; of others, which may answer
-// hits alone, silence for the whole wait is all there ever is.
+// one returns the first record under key that matches, of an enrolled archive if
+// there is one, and what was gathered. It says that there is none only when every
+// enrolled archive was heard; of others, which may answer hits alone, silence for
+// the whole wait is all there ever is.
 func (e *Engine) one(ctx context.Context, tenant wire.TenantID, key wire.Digest, missing *fault.Error, match func(*wire.Record) bool) (receipts.Held, receipts.Gathered, error) {
 	found, err := e.gather(ctx, key, tenant, nil)
 	if err != nil {
 		return receipts.Held{}, found, err
 	}
-	for _, held := range found.Records {
-		if match(&held.Record) {
-			return held, found, nil
+	var first *receipts.Held
+	for i := range found.Records {
+		if h := &found.Records[i]; match(&h.Record) && (first == nil || !found.Vouched(first) && found.Vouched(h)) {
+			first = h
 		}
+	}
+	if first != nil {
+		return *first, found, nil
 	}
 	if found.Reason == wire.ReasonLost && len(found.Missing) == 0 {
 		return receipts.Held{}, found, fault.New(fault.NotFound, "RECORD_LOST", "id: it was stored, and no archive has it any more: the operator has it on a list; send it again if you can")

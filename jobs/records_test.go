@@ -30,6 +30,9 @@ func TestSilentArchivesDenyNothing(t *testing.T) {
 	other.ID, other.File = wire.RecordID{8}, &wire.File{CID: "bafkreic"}
 	two, one := []wire.ArchiveID{"archive-a", "archive-b"}, []wire.ArchiveID{"archive-b"}
 	theirs := []receipts.Held{{Record: record, ArchiveIDs: []wire.ArchiveID{"archive-a"}}}
+	forged := record
+	forged.ID, forged.File = wire.RecordID{9}, &wire.File{CID: record.File.CID, Size: 5, SHA256: digestOf("forged")}
+	behind := append([]receipts.Held{{Record: forged, ArchiveIDs: []wire.ArchiveID{"stranger"}}}, theirs...)
 	const none, silent = "NOT_FOUND", "ARCHIVES_MISSING"
 	for name, tc := range map[string]struct {
 		found receipts.Gathered
@@ -49,6 +52,7 @@ func TestSilentArchivesDenyNothing(t *testing.T) {
 		"found, all heard":      {receipts.Gathered{Records: theirs, Expected: two, Complete: true}, "", true},
 		"found, one has losses": {receipts.Gathered{Records: theirs, Expected: two, Missing: one, Reason: wire.ReasonLost}, "", false},
 		"found with a stranger": {receipts.Gathered{Records: held, Expected: two, Reason: wire.ReasonDeadline}, "", false},
+		"found, and a forgery":  {receipts.Gathered{Records: behind, Expected: two, Reason: wire.ReasonDeadline}, "", true},
 		"found, may be others":  {receipts.Gathered{Records: theirs, Expected: two, Reason: wire.ReasonDeadline}, "", true},
 	} {
 		t.Run(name, func(t *testing.T) {

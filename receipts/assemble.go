@@ -78,7 +78,7 @@ func Assemble(v View) (wire.Job, error) {
 // attach adds the receipts and files of the gathered records.
 func (v *View) attach(job *wire.Job) error {
 	records := inOrder(v.Gathered.Records)
-	sisters := pair(records)
+	sisters := pair(records, v.Gathered.Vouched)
 	var errs []error
 	for i := range records {
 		held := &records[i]

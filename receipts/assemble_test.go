@@ -175,6 +175,11 @@ func TestMetadataOfOneSubmissionIsOneReceipt(t *testing.T) {
 		{"it stands where the public one does", []receipts.Held{
 			on(record(wire.KindMetadata, `{"p":1}`, attachedAt(late))), on(record(wire.KindPrivateMetadata, "x", attachedAt(early))), on(record("note", "between"))},
 			[]receipt{{record("note", "between").ID, wire.RecordID{}}, {pub.ID, record(wire.KindPrivateMetadata, "x", attachedAt(early)).ID}}},
+		{"a stranger's stand back", []receipts.Held{on(pubs[0]), on(pubs[1], "stranger"), on(privs[0])},
+			slices.SortedFunc(slices.Values([]receipt{{pubs[0].ID, privs[0].ID}, {pubs[1].ID, wire.RecordID{}}}),
+				func(a, b receipt) int { return bytes.Compare(a.public[:], b.public[:]) })},
+		{"a stranger's is no sister while there is another", []receipts.Held{on(pub), on(privs[1], "stranger"), on(privs[0])},
+			[]receipt{{privs[1].ID, privs[1].ID}, {pub.ID, privs[0].ID}}},
 		{"several pair by part", []receipts.Held{on(pubs[0]), on(pubs[1]), on(privs[0]), on(privs[1])},
 			slices.SortedFunc(slices.Values([]receipt{{pubs[1].ID, privs[1].ID}, {pubs[0].ID, privs[0].ID}}),
 				func(a, b receipt) int { return bytes.Compare(a.public[:], b.public[:]) })},

@@ -23,9 +23,9 @@ type family struct {
 }
 
 // pair finds the sisters among records. A submission of ours has at most one of
-// each; should a peer's have more, they pair up in the order of their parts. A
-// record without a submission stands alone.
-func pair(records []Held) sisters {
+// each; should a peer's have more, they pair up in the order of their parts, those
+// that are vouched for before others. A record without a submission stands alone.
+func pair(records []Held, vouched func(*Held) bool) sisters {
 	var public, private []int
 	for i := range records {
 		switch r := &records[i].Record; {
@@ -36,9 +36,15 @@ func pair(records []Held) sisters {
 			private = append(private, i)
 		}
 	}
+	behind := func(i int) int {
+		if vouched(&records[i]) {
+			return 0
+		}
+		return 1
+	}
 	byPart := func(a, b int) int {
 		r, s := &records[a].Record, &records[b].Record
-		return cmp.Or(cmp.Compare(r.Part, s.Part), bytes.Compare(r.ID[:], s.ID[:]))
+		return cmp.Or(behind(a)-behind(b), cmp.Compare(r.Part, s.Part), bytes.Compare(r.ID[:], s.ID[:]))
 	}
 	slices.SortFunc(public, byPart)
 	slices.SortFunc(private, byPart)

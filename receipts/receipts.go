@@ -34,6 +34,7 @@ package receipts
 
 import (
 	"context"
+	"slices"
 
 	"github.com/verae/archive/wire"
 )
@@ -91,6 +92,12 @@ func speaks(r Roster) func(wire.ArchiveID, string) bool {
 type Held struct {
 	Record     wire.Record      // seq is 0: it is local to an archive; storedAt is the earliest
 	ArchiveIDs []wire.ArchiveID // sorted, each once
+}
+
+// Vouched reports whether an enrolled archive has the record. Of others anybody
+// may have sent it, and where only one can count it stands back.
+func (g *Gathered) Vouched(h *Held) bool {
+	return slices.ContainsFunc(h.ArchiveIDs, func(id wire.ArchiveID) bool { return slices.Contains(g.Expected, id) })
 }
 
 // Gathered is what the archives answered. The lists are never nil.
