@@ -491,14 +491,15 @@ func TestRepairGivesUpNothingUntilAllAreHeard(t *testing.T) {
 }
 
 // TestRepairKeepsWhatIsBeside: what others keep in the directory is carried over,
-// a time of grace among it, but for where a scrub was and what was half written.
+// a time of grace among it, but for where a scrub was, snapshots of the filter, and
+// what was half written.
 func TestRepairKeepsWhatIsBeside(t *testing.T) {
 	w := newWard(t)
 	fs := vfs.NewMem()
 	c := w.patient(t, fs, func(files map[string][]byte) {
 		onFiles("MANIFEST", nil)(files)
 		files["data/witness/x.seen"], files["data/grace"] = []byte("seen"), w.older["data/key.pem"]
-		files["data/scrub.json"] = []byte("{}")
+		files["data/scrub.json"], files["data/filters/keys/planted"] = []byte("{}"), []byte("of the old index")
 		files["data/highwater.tmp"], files["data/witness/y.seen.tmp"] = []byte("half"), []byte("half")
 	})
 	want := sums(t, fs, c.Dir)
@@ -511,7 +512,7 @@ func TestRepairKeepsWhatIsBeside(t *testing.T) {
 			t.Errorf("%s is not what it was", path)
 		}
 	}
-	for _, path := range []string{"/scrub.json", "/highwater.tmp", "/witness/y.seen.tmp"} {
+	for _, path := range []string{"/scrub.json", "/filters/keys/planted", "/highwater.tmp", "/witness/y.seen.tmp"} {
 		if _, there := got[path]; there {
 			t.Errorf("%s is taken over", path)
 		}

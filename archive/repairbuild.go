@@ -59,9 +59,10 @@ func (r *repairer) build(ctx context.Context) error {
 }
 
 // copyBeside copies the key and what other parts keep in the directory. Where a
-// scrub was does not hold for a new store.
+// scrub was does not hold for a new store, nor do snapshots of a filter: the log is
+// the same, but the new index may have keys that the old one had lost.
 func (r *repairer) copyBeside(c Config) error {
-	made := map[string]bool{"records": true, "highwater": true, "leaves": true, "generations": true, "scrub.json": true}
+	made := map[string]bool{"records": true, "highwater": true, "leaves": true, "generations": true, "scrub.json": true, "filters": true}
 	names, err := c.FS.List(r.Dir)
 	if err != nil {
 		return fmt.Errorf("archive: repair: %w", err)
