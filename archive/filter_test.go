@@ -259,6 +259,10 @@ func TestFilterKeyIsFrozen(t *testing.T) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
+	second := NewFilterKey()
+	if _, err := ParseFilterKey([]byte(string(text[:32]) + "\n" + second[:32])); !fault.Is(err, fault.Invalid) || strings.Contains(err.Error(), second[:8]) {
+		t.Errorf("two keys: %v", err)
+	}
 	if one, other := NewFilterKey(), NewFilterKey(); one == other {
 		t.Error("two keys are one")
 	}

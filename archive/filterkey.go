@@ -63,7 +63,7 @@ func ParseFilterKey(text []byte) (bloom.Secret, error) {
 	}
 	s.ID = idOfFilterKey(s.Key)
 	if id := fmt.Sprintf("%08x", s.ID); len(parts) == 2 && string(bytes.ToLower(parts[1])) != id {
-		return bloom.Secret{}, fault.New(fault.Invalid, "FILTER_KEY", "the filter key has the id %s, the file says %.20q: one of them was changed; put the right key back, or leave out the id", id, parts[1])
+		return bloom.Secret{}, fault.New(fault.Invalid, "FILTER_KEY", "the filter key has the id %s, and something else stands behind it: one of them was changed; put the right key back, or leave out the id", id)
 	}
 	return s, nil
 }
