@@ -43,7 +43,10 @@ func (n *Node) rebuildOnce(ctx context.Context, capacity uint64, fill func(conte
 	var r *bloom.Rebuild
 	var refused error
 	err := n.between(ctx, func() { r, refused = n.filter.StartRebuild(capacity) })
-	if err = errors.Join(err, refused); err != nil {
+	if err == nil { // else the committer may be writing to refused
+		err = refused
+	}
+	if err != nil {
 		return err
 	}
 	if err = fill(ctx, r); err == nil {
