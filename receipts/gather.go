@@ -116,7 +116,8 @@ func (g *Gatherer) begin(q question, expected []wire.ArchiveID) *gathering {
 		answers:  make(map[wire.ArchiveID]*answer, len(expected)),
 		held:     newHoldings(records, bytes),
 		others: strangers{
-			listen: g.unlisted, retired: retired(g.Roster), ids: map[wire.ArchiveID]bool{},
+			listen:  func() bool { return g.unlisted() || g.joined(expected) },
+			retired: retired(g.Roster), ids: map[wire.ArchiveID]bool{},
 			held: newHoldings(max(1, records/unlistedShare), bytes/unlistedShare),
 		},
 	}

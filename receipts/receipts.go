@@ -29,7 +29,9 @@
 // told from its slowness: the gathering lasts the whole wait and is not
 // complete, whatever the enrolled archives say. Such an archive is neither
 // expected nor missing. Its records are shown if they admit the caller, under
-// ids computed here; their holdings are apart, and displace nothing.
+// ids computed here; their holdings are apart, and displace nothing. The same
+// goes for an archive that is enrolled while a gathering runs: it may have got
+// the question, but nobody waits for its word.
 package receipts
 
 import (

@@ -3,6 +3,7 @@ package receipts
 import (
 	"bytes"
 	"context"
+	"slices"
 
 	"github.com/verae/archive/wire"
 )
@@ -37,7 +38,7 @@ func retired(r Roster) func(wire.ArchiveID) bool {
 // nobody can tell when they have said all, and while one may be listening the
 // gathering lasts as long as it may and is not complete.
 type strangers struct {
-	listen  func() bool // reports whether one may be listening now
+	listen  func() bool // reports whether one may be listening now, or was enrolled after the question began
 	present bool        // one was, at some moment of this gathering
 	retired func(wire.ArchiveID) bool
 	ids     map[wire.ArchiveID]bool // of which a record is held
@@ -49,6 +50,16 @@ type strangers struct {
 func (s *strangers) may() bool {
 	s.present = s.present || s.listen()
 	return s.present
+}
+
+// joined reports whether an archive was enrolled since expected was. It may have
+// got the question, and nobody waits for its word. To be asked behind the census:
+// whom that takes for enrolled is in the roster then.
+func (g *Gatherer) joined(expected []wire.ArchiveID) bool {
+	return slices.ContainsFunc(g.Roster.Enrolled(), func(id wire.ArchiveID) bool {
+		_, known := slices.BinarySearch(expected, id)
+		return !known
+	})
 }
 
 // takeStranger adds the records of an archive that is not enrolled. Nothing is

@@ -87,6 +87,47 @@ func TestLaw6UnlistedArchives(t *testing.T) {
 	}
 }
 
+// growing is a roster that has other archives at each look; the last stay.
+type growing struct{ looks *[]roster }
+
+func (g growing) Enrolled() []wire.ArchiveID {
+	now := (*g.looks)[0]
+	if len(*g.looks) > 1 {
+		*g.looks = (*g.looks)[1:]
+	}
+	return now.Enrolled()
+}
+
+// TestLaw6AnArchiveThatJoinsIsNotMissed: one that is enrolled after the question
+// began is known to the census and not expected. It may have got the question, so
+// that nothing is complete before its word, which nobody has asked for.
+func TestLaw6AnArchiveThatJoinsIsNotMissed(t *testing.T) {
+	one, two := roster{"archive-a"}, roster{"archive-a", "archive-b"}
+	yes := []says{{1, reply("archive-a")}, {2, reply("archive-b", record("note", "b"))}}
+	for _, c := range []struct {
+		name   string
+		looks  []roster
+		script []says
+		want   statement
+	}{
+		{"before the question is asked", []roster{one, two}, yes, statement{none, 1, false, "deadline", wait}},
+		{"before the last word", []roster{one, one, two}, yes, statement{none, 1, false, "deadline", wait}},
+		{"without a word", []roster{one, one, two}, yes[:1], statement{none, 0, false, "deadline", wait}},
+		{"the first of all", []roster{nil, one}, []says{{1, reply("archive-a", record("note", "a"))}}, statement{none, 1, false, "deadline", wait}},
+		{"one leaves", []roster{two, one}, yes, statement{none, 1, true, "all", 2}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := &asker{t: t, script: c.script, nobody: true}
+				got, took := gatherBy(t, &receipts.Gatherer{Asker: a, Roster: growing{&c.looks}, Wait: wait, Unlisted: census(false)}, a)
+				if diff := cmp.Diff(c.want, stated(got, took), cmp.Transformer("ids", func(r roster) []wire.ArchiveID { return r })); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
 // The server's word that nobody listens ends also a wait for unlisted archives.
 func TestNobodyListensEndsTheWaitForStrangers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
