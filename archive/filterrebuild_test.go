@@ -198,6 +198,36 @@ func TestFilterThatDeniesIsMended(t *testing.T) {
 	mustClose(t, n)
 }
 
+// A snapshot that denies what is stored does not outlive the process that found it
+// out: not if it is closed before the tender comes to it, nor if something else is
+// wrong, so that the base is not rebuilt.
+func TestSnapshotThatDeniesGoes(t *testing.T) {
+	for name, end := range map[string]func(*Node){
+		"closed at once": func(*Node) {},
+		"also damaged": func(n *Node) {
+			n.health.quarantine("something else")
+			must1(t, n.tendOnce(t.Context()))
+		},
+	} {
+		fs := vfs.NewMem()
+		n := untended(t, fs, 20)
+		n.filter = bloom.New(n.filterParamsWith(n.filterSecret()))
+		n.filter.Complete() // and empty
+		must1(t, n.saveFilter())
+		if n.scrubKeys(recordAt(0).SHA256) != 1 {
+			t.Errorf("%s: nothing was denied", name)
+		}
+		end(n)
+		mustClose(t, n)
+		n = mustOpen(t, filterConfig(fs))
+		deniesNone(t, n, 20)
+		if s := n.filter.Stats(); s.Repaired > 0 {
+			t.Errorf("%s: the snapshot was used: %+v", name, s)
+		}
+		mustClose(t, n)
+	}
+}
+
 // A filter that can not be stored fails no put and no close, and is built at the
 // next start.
 func TestFilterThatCanNotBeStored(t *testing.T) {

@@ -35,7 +35,7 @@ type tending struct {
 	saved    atomic.Uint64 // keys in it
 	want     atomic.Bool   // one is wanted, however few keys have come
 	alarmed  atomic.Bool   // that keys were denied was told since the last rebuild
-	repaired uint64        // keys that were denied when the snapshots were last removed; of the tender
+	repaired uint64        // keys that were denied when the snapshots were last removed; of the tender, then of Close
 
 	replayed, rejected, ahead, corruptChunks atomic.Uint64
 	saveErrors                               atomic.Uint64
@@ -86,15 +86,11 @@ func (n *Node) tendOnce(ctx context.Context) error {
 			return why
 		}
 	}
+	n.discardDenying()
 	if !n.trustsIndex() {
 		return nil
 	}
 	stats := n.filter.Stats()
-	if stats.Repaired > n.tending.repaired {
-		// A snapshot may deny the same keys.
-		n.tending.repaired = stats.Repaired
-		n.discardFilters(fault.New(fault.Corrupt, "FILTER_DENIES", "archive: the filter denied %d keys that are stored", stats.Repaired))
-	}
 	if capacity, needed := n.filter.NeedsRebuild(); needed {
 		if stats.Degraded { // it takes new keys for known ones
 			capacity = max(capacity, n.filterParams().Capacity)
@@ -105,6 +101,16 @@ func (n *Node) tendOnce(ctx context.Context) error {
 		return n.saveFilter()
 	}
 	return nil
+}
+
+// discardDenying removes the snapshots if the filter denied stored keys since it
+// last did: they may deny the same ones. That is so whatever else is wrong, and
+// also when there is no time left for a rebuild.
+func (n *Node) discardDenying() {
+	if denied := n.filter.Stats().Repaired; denied > n.tending.repaired && n.health.failure() == nil {
+		n.tending.repaired = denied
+		n.discardFilters(fault.New(fault.Corrupt, "FILTER_DENIES", "archive: the filter denied %d keys that are stored", denied))
+	}
 }
 
 // trustsIndex reports whether the filter may be made of the index, and stored:
@@ -160,6 +166,7 @@ func (n *Node) saveFilter() (err error) {
 // saveLast stores the filter before the store is closed, so that the next start
 // has nothing to read. Nothing is stored that is stored already.
 func (n *Node) saveLast() {
+	n.discardDenying()
 	if !n.trustsIndex() || n.tending.stays() != nil || n.tending.covered.Load() == n.durable.Load() && !n.tending.want.Load() {
 		return
 	}
