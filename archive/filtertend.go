@@ -121,7 +121,7 @@ func (n *Node) trustsIndex() bool {
 	default:
 		return false
 	}
-	return n.filter.Ready() && n.health.readOnly() == nil && n.health.failure() == nil && n.health.damage() == ""
+	return (n.filter.Ready() || n.filter.Denied()) && n.health.readOnly() == nil && n.health.failure() == nil && n.health.damage() == ""
 }
 
 // due reports whether so many keys, or anything else, make a snapshot worth its

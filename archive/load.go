@@ -23,15 +23,15 @@ func (n *Node) load(ctx context.Context, rows *pebble.Iterator, last uint64) {
 	if n.tending.loaded && !n.filter.Ready() {
 		n.loadTail(ctx, last)
 	}
-	began := time.Now()
+	began, complete := time.Now(), n.filter.Ready() || n.filter.Denied()
 	err := errors.Join(n.loadRows(ctx, rows, last), rows.Close())
 	switch {
 	case ctx.Err() != nil: // closing
-	case err != nil && n.filter.Ready():
+	case err != nil && complete:
 		n.cfg.Log.Error("the index is not what the log gives", "err", err)
 	case err != nil:
 		n.cfg.Log.Error("the filter is not complete: queries are answered from the store", "err", err)
-	case n.filter.Ready():
+	case complete:
 		n.cfg.Log.Info("the index was read", "dur", time.Since(began))
 	default:
 		n.filter.Complete()
@@ -97,7 +97,7 @@ func (n *Node) loadRows(ctx context.Context, rows *pebble.Iterator, last uint64)
 // fillOrScrub returns what is done with the keys of the index: they make the
 // filter, or it must have them.
 func (n *Node) fillOrScrub() func([][digestLen]byte) {
-	if n.filter.Ready() {
+	if n.filter.Ready() || n.filter.Denied() {
 		return func(keys [][digestLen]byte) { n.scrubKeys(keys...) }
 	}
 	return func(keys [][digestLen]byte) {
@@ -108,13 +108,14 @@ func (n *Node) fillOrScrub() func([][digestLen]byte) {
 }
 
 // scrubKeys looks for stored keys in the filter, and returns how many it denied.
-// It has them from then on, and is rebuilt.
+// It has them from then on, and sends every query to the store until it is
+// rebuilt.
 func (n *Node) scrubKeys(keys ...[digestLen]byte) (denied int) {
 	if denied = n.filter.Scrub(keys...); denied == 0 {
 		return 0
 	}
 	if n.tending.alarmed.CompareAndSwap(false, true) {
-		n.cfg.Log.Error("the filter denied a key that is stored: memory that fails, or a fault of this program; it has it now, and is rebuilt; others are counted", "keys", denied)
+		n.cfg.Log.Error("the filter denied a key that is stored: memory that fails, or a fault of this program; it has it now, and queries are answered from the store until it is rebuilt; others are counted", "keys", denied)
 	}
 	signal(n.tending.wake)
 	return denied

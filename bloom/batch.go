@@ -25,7 +25,7 @@ func (s *Set) testLane(dst []Verdict, keys [][32]byte) []Verdict {
 		hashes[i] = hash(s.k0, s.k1, &keys[i])
 	}
 	st, count := s.state.Load(), s.counts.of(hashes[0])
-	if !st.complete {
+	if !st.exact() {
 		count.notReady.Add(uint64(len(keys)))
 		for range keys {
 			dst = append(dst, Maybe)

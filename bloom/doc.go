@@ -11,7 +11,8 @@
 //   - bits are only ever set. Generations are dropped only for a base that has
 //     every key of the store ([Rebuild]);
 //   - a [Set] that has not been told that it is complete answers [Maybe] to
-//     everything, and so does a verdict that nobody decided.
+//     everything, one that was found to deny a stored key does so until it has a
+//     new base, and so does a verdict that nobody decided.
 //
 // The filter is the one of github.com/bits-and-blooms/bloom, which chooses the
 // number of positions and against whose TestLocations it is tested. Its own Add

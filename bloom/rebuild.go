@@ -123,7 +123,6 @@ func (r *Rebuild) Swap(sample iter.Seq[[32]byte]) error {
 			return false
 		}
 		*st, err = state{complete: true, gens: []*generation{r.gen}}, nil
-		r.set.doubted.Store(false)
 		r.set.padded.Store(false)
 		r.set.counts.rebuilds.Add(1)
 		return true

@@ -378,12 +378,15 @@ func TestScrubFindsABitThatRotted(t *testing.T) {
 		t.Errorf("%d keys mended", got)
 	}
 	denied(t, s, n)
+	if got := s.TestBatch([]Verdict{s.Test(key(1 << 40))}, [][32]byte{key(1 << 40)}); s.Ready() || !s.Denied() || slices.Contains(got, Absent) {
+		t.Errorf("a set that denied a key still denies: %v, ready %v", got, s.Ready())
+	}
 	stats := s.Stats()
 	if !stats.Damaged || stats.Repaired == 0 || stats.Scrubbed != 2*n {
 		t.Errorf("after a repair: damaged %v, %d repaired of %d", stats.Damaged, stats.Repaired, stats.Scrubbed)
 	}
 	rebuildIfNeeded(t, s, n)
-	if s.Stats().Damaged || s.Stats().Rebuilds != 1 {
+	if s.Stats().Damaged || s.Stats().Rebuilds != 1 || !s.Ready() || s.Test(key(1<<40)) != Absent {
 		t.Error("the rebuild that a damaged set needs did not mend it")
 	}
 }

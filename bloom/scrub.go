@@ -3,8 +3,9 @@ package bloom
 // Scrub looks for keys that are in the store, and adds those again that the set
 // denies. It returns how many there were: more than none means that memory rots,
 // or that a key was stored and not added. Then other keys may be denied too, so
-// that NeedsRebuild asks for a new base, and until there is one no snapshot is
-// made. A set that is not complete denies nothing and is left alone.
+// that NeedsRebuild asks for a new base, and until there is one Test answers Maybe
+// to everything and no snapshot is made. A set that is not complete denies
+// nothing and is left alone.
 //
 // An owner walks through the keys of his store with it, slowly and for ever.
 func (s *Set) Scrub(keys ...[32]byte) (denied int) {
@@ -18,7 +19,11 @@ func (s *Set) Scrub(keys ...[32]byte) (denied int) {
 			continue
 		}
 		s.AddHash(h)
-		s.doubted.Store(true)
+		s.change(func(st *state) bool {
+			first := !st.doubted
+			st.doubted = true
+			return first
+		})
 		denied++
 	}
 	s.counts.scrubbed.Add(uint64(len(keys)))

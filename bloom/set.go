@@ -75,8 +75,7 @@ type Set struct {
 	changing sync.Mutex // held while state is replaced
 	saving   sync.Mutex // held while a snapshot is written to a directory
 
-	doubted atomic.Bool // Scrub found a key denied: others may be
-	padded  atomic.Bool // some bits are set because nobody knows them
+	padded atomic.Bool // some bits are set because nobody knows them
 
 	counts counts
 }
@@ -85,6 +84,7 @@ type Set struct {
 // except for the bits inside the generations.
 type state struct {
 	complete bool
+	doubted  bool          // Scrub found a key denied: others may be
 	gens     []*generation // newest first, the base last; at least one
 	next     *generation   // the base that is being rebuilt, or nil; never asked
 }
@@ -126,8 +126,15 @@ func (s *Set) change(f func(*state) bool) {
 	}
 }
 
-// Ready reports whether the set is complete.
-func (s *Set) Ready() bool { return s.state.Load().complete }
+// Ready reports whether the set is complete, and no key was denied that is in the
+// store: whether Test answers anything but Maybe.
+func (s *Set) Ready() bool { return s.state.Load().exact() }
+
+// Denied reports whether Scrub found that the set, which is complete, denied a
+// key. Then it answers Maybe to everything until the base is rebuilt.
+func (s *Set) Denied() bool { return s.state.Load().doubted }
+
+func (st *state) exact() bool { return st.complete && !st.doubted }
 
 // SecretID returns the id of the secret that positions are derived under; 0 is
 // that of no fleet.
@@ -146,7 +153,7 @@ func (s *Set) TestHash(h Hash) Verdict {
 	h.B |= 1 // it may come from elsewhere
 	st, count := s.state.Load(), s.counts.of(h)
 	switch {
-	case !st.complete:
+	case !st.exact():
 		count.notReady.Add(1)
 		return Maybe
 	case st.has(h):

@@ -118,7 +118,7 @@ func (s *Set) WriteSnapshotTo(w io.Writer, at Mark) (written int64, err error) {
 	switch {
 	case !st.complete:
 		return 0, fault.New(fault.Conflict, "FILTER_INCOMPLETE", "bloom: the filter is not complete; a snapshot of it would deny what is stored")
-	case s.doubted.Load():
+	case st.doubted:
 		return 0, fault.New(fault.Conflict, "FILTER_DENIES", "bloom: the filter denied what is stored; a snapshot of it might; rebuild it")
 	case h.secretID == 0:
 		return 0, fault.New(fault.Conflict, "NO_FLEET_SECRET", "bloom: the filter has a secret of this process; give it that of the fleet")

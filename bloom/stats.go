@@ -80,7 +80,7 @@ type Stats struct {
 	BaseFill    float64 // share of ones in the base
 
 	// EstimatedErrorRate is the share of absent keys that are answered Maybe, by
-	// the fill of each generation; 1 while the set is not complete.
+	// the fill of each generation; 1 while everything is.
 	EstimatedErrorRate float64
 	// ObservedErrorRate is the share that were, by Confirm, of all absent keys that
 	// were tested since the base was made; 0 if there were none.
@@ -97,7 +97,7 @@ type Stats struct {
 	// rebuild mends it.
 	Damaged bool
 
-	Absent, Maybe, NotReady   uint64 // verdicts; NotReady are those before the set was complete
+	Absent, Maybe, NotReady   uint64 // verdicts; NotReady are those of a set that was not Ready
 	Confirmed, FalsePositives uint64 // by Confirm
 
 	Rebuilding               bool
@@ -110,7 +110,7 @@ func (s *Set) Stats() Stats {
 	st := s.state.Load()
 	_, _, mayGrow := s.params.following(st)
 	out := Stats{
-		Ready: st.complete, Keys: st.keys(), Generations: len(st.gens), Bytes: st.bytes(),
+		Ready: st.exact(), Keys: st.keys(), Generations: len(st.gens), Bytes: st.bytes(),
 		Fill: st.gens[0].fill(), BaseFill: st.base().fill(), EstimatedErrorRate: st.errorRate(),
 		Degraded: st.gens[0].full() && !mayGrow, Damaged: s.damaged(), Rebuilding: st.next != nil,
 		Confirmed: s.counts.confirmed.Load(), FalsePositives: s.counts.falsePositives.Load(),
@@ -134,7 +134,7 @@ func suspect(tested, wrong, estimated float64) bool {
 }
 
 // damaged reports whether a rebuild would mend anything.
-func (s *Set) damaged() bool { return s.doubted.Load() || s.padded.Load() }
+func (s *Set) damaged() bool { return s.Denied() || s.padded.Load() }
 
 // Keys returns how many keys were added that were not in the set before. A key
 // that was taken for present by mistake is not counted.
@@ -154,7 +154,7 @@ func (s *Set) Bytes() int { return int(s.state.Load().bytes()) }
 
 // EstimatedErrorRate returns the share of absent keys that Test is expected to
 // answer Maybe, computed from the fill of each generation. It is 1 while the set
-// is not complete.
+// is not Ready.
 func (s *Set) EstimatedErrorRate() float64 { return s.state.Load().errorRate() }
 
 func (st *state) base() *generation { return st.gens[len(st.gens)-1] }
@@ -167,7 +167,7 @@ func (st *state) keys() (n uint64) {
 }
 
 func (st *state) errorRate() float64 {
-	if !st.complete {
+	if !st.exact() {
 		return 1
 	}
 	right := 1.0
