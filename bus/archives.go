@@ -80,7 +80,8 @@ type Archives struct {
 
 	replies *mux         // answers to queries, on the control connection
 	acks    *mux         // answers to fragments, on the bulk connection
-	queued  atomic.Int64 // bytes of replies that nobody has taken yet
+	queued  atomic.Int64 // bytes of replies of named archives that nobody has taken yet
+	strange atomic.Int64 // and of others
 	lanes   atomic.Uint64
 	subs    []*nats.Subscription
 

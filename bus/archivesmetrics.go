@@ -29,7 +29,7 @@ func newClientMetrics(a *Archives) clientMetrics {
 	m.all = []prometheus.Collector{
 		m.puts, m.asks, m.unheard, m.late, m.lateAcks, m.badReplies, m.lanes,
 		gauge("replies_queued_bytes", "Bytes of replies that no query has taken yet.", nil,
-			func() float64 { return float64(a.queued.Load()) }),
+			func() float64 { return float64(a.queued.Load() + a.strange.Load()) }),
 	}
 	return m
 }

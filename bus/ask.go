@@ -22,6 +22,7 @@ const (
 	MaxQueuedReplies    = 1 << 14   // messages of one query
 	MaxQueuedReplyBytes = 64 << 20  // bytes of one query
 	maxQueuedTotal      = 256 << 20 // bytes of all queries
+	maxQueuedStrange    = maxQueuedTotal / 4
 )
 
 // An ask collects the replies to one query.

@@ -245,13 +245,13 @@ func TestReplyQueueKeepsItsBoundAndGivesMemoryBack(t *testing.T) {
 			for range 1 + c.bound + more - dropped {
 				<-replies
 			}
-			eventually(t, "the budget is back", func() bool { return w.archives.queued.Load() == 0 })
+			eventually(t, "the budget is back", func() bool { return w.archives.held() == 0 })
 			big := &nats.Msg{Subject: msg.Subject, Data: make([]byte, 1<<20)}
 			for range MaxQueuedReplyBytes>>20 + 2 {
 				w.archives.replies.dispatch(big)
 			}
 			stop()
-			eventually(t, "the budget is back after stop", func() bool { return w.archives.queued.Load() == 0 })
+			eventually(t, "the budget is back after stop", func() bool { return w.archives.held() == 0 })
 		})
 	}
 }
@@ -306,7 +306,51 @@ func TestAFloodCrowdsNobodyOut(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "the budget is back", func() bool { return w.archives.queued.Load() == 0 })
+	eventually(t, "the budget is back", func() bool { return w.archives.held() == 0 })
+}
+
+// held is what all queues hold, in bytes.
+func (a *Archives) held() int64 { return a.queued.Load() + a.strange.Load() }
+
+// What strangers send to many queries at once leaves the room of named archives
+// alone.
+func TestStrangersFillNoQueueButTheirs(t *testing.T) {
+	w := startWorld(t, 0, patient, nil)
+	stay, err := w.conn.ctl.SubscribeSync(wire.SubjectQuery) // somebody listens
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stay.Unsubscribe() }()
+	send := func(id wire.CorrelationID, data []byte) {
+		w.archives.replies.dispatch(&nats.Msg{Subject: wire.SubjectReplyPrefix + string(id), Data: data})
+	}
+	flood := []byte(`{"archiveId":"stranger","records":[]}` + strings.Repeat(" ", 1<<20))
+	full := w.archives.metrics.badReplies.WithLabelValues("all-queues-full")
+	for i := range 20 { // whose replies nobody takes
+		q := query("x")
+		q.CorrelationID = wire.CorrelationID(fmt.Sprint("slow-", i))
+		_, stop, err := w.archives.Ask(t.Context(), q, []wire.ArchiveID{"archive-a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stop()
+		for range 32 {
+			send(q.CorrelationID, flood)
+		}
+	}
+	before := count(full)
+	if before == 0 {
+		t.Fatal("the strangers' room is not full")
+	}
+	named := []byte(`{"archiveId":"archive-a","records":[]}` + strings.Repeat(" ", 64<<10))
+	for i := range 20 {
+		for range 32 {
+			send(wire.CorrelationID(fmt.Sprint("slow-", i)), named)
+		}
+	}
+	if n := count(full) - before; n != 0 {
+		t.Errorf("%d replies of a named archive were dropped", n)
+	}
 }
 
 // Whoever heard a query can say that nobody did. It is asked again, and the query

@@ -2,6 +2,7 @@ package bus
 
 import (
 	"bytes"
+	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
 
@@ -97,15 +98,14 @@ func (k *ask) deliver(msg *nats.Msg) {
 		k.kick()
 		return
 	}
-	size := int64(len(msg.Data))
-	if k.a.queued.Add(size) > maxQueuedTotal {
-		k.drop(size, "all-queues-full")
+	if all, most := k.total(msg.Data); all.Add(int64(len(msg.Data))) > most {
+		k.drop(msg.Data, "all-queues-full")
 		return
 	}
 	k.mu.Lock()
 	if k.over || !k.room(msg.Data) {
 		k.mu.Unlock()
-		k.drop(size, "queue-full")
+		k.drop(msg.Data, "queue-full")
 		return
 	}
 	k.queue = append(k.queue, msg)
@@ -113,8 +113,23 @@ func (k *ask) deliver(msg *nats.Msg) {
 	k.kick()
 }
 
-func (k *ask) drop(size int64, reason string) {
-	k.a.queued.Add(-size)
+// total is what all queues hold of named archives, or of others, whichever sent
+// data, and the most of it in bytes.
+func (k *ask) total(data []byte) (all *atomic.Int64, most int64) {
+	if k.of(data) == nil {
+		return &k.a.strange, maxQueuedStrange
+	}
+	return &k.a.queued, maxQueuedTotal
+}
+
+// release takes data off the total.
+func (k *ask) release(data []byte) {
+	all, _ := k.total(data)
+	all.Add(-int64(len(data)))
+}
+
+func (k *ask) drop(data []byte, reason string) {
+	k.release(data)
 	k.a.metrics.badReplies.WithLabelValues(reason).Inc()
 }
 
@@ -136,7 +151,7 @@ func (k *ask) take() (msgs []*nats.Msg, doubt, silent bool) {
 
 // done tells the budgets that msg has been taken out.
 func (k *ask) done(msg *nats.Msg) {
-	k.a.queued.Add(-int64(len(msg.Data)))
+	k.release(msg.Data)
 	k.mu.Lock()
 	k.free(msg.Data)
 	k.mu.Unlock()
@@ -150,6 +165,6 @@ func (k *ask) discard() {
 	k.over = true
 	k.mu.Unlock()
 	for _, msg := range msgs {
-		k.a.queued.Add(-int64(len(msg.Data)))
+		k.release(msg.Data)
 	}
 }
