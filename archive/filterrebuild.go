@@ -35,6 +35,7 @@ func (n *Node) rebuildFilter(ctx context.Context, capacity uint64, fill func(con
 	n.tending.rebuildTook.Store(int64(time.Since(began)))
 	n.cfg.Log.Info("the filter was rebuilt", "keys", n.filter.Keys(), "bytes", n.filter.Bytes(), "dur", time.Since(began))
 	n.tending.alarmed.Store(false)
+	n.discardDenying() // what was saved before; it would take the new one for that
 	n.tending.want.Store(true)
 	return n.saveFilter()
 }

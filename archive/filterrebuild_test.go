@@ -228,6 +228,37 @@ func TestSnapshotThatDeniesGoes(t *testing.T) {
 	}
 }
 
+// A base that is rebuilt while the one before denies is stored and stays, but what
+// was stored of the one before goes. That is done once, however many keys it denies.
+func TestSnapshotOfANewBaseStays(t *testing.T) {
+	disk := newFaultFS(vfs.NewMem(), -1, false)
+	n := untended(t, disk, 20)
+	n.filter = bloom.New(n.filterParamsWith(n.filterSecret()))
+	n.filter.Complete() // and empty
+	must1(t, n.saveFilter())
+	removed := 0
+	disk.Fail(func(p faultfs.Point) faultfs.Outcome {
+		if p.Op == faultfs.OpRemove && strings.HasSuffix(p.Path, "filters/keys/snapshot") {
+			removed++
+		}
+		return faultfs.Outcome{}
+	})
+	must1(t, n.rebuildFilter(t.Context(), 4096, func(ctx context.Context, r *bloom.Rebuild) error {
+		for i := range 10 {
+			if n.scrubKeys(recordAt(i).SHA256) != 1 {
+				t.Errorf("record %d is not denied", i)
+			}
+			n.discardDenying()
+		}
+		return n.fillFilter(ctx, r)
+	}))
+	must1(t, n.tendOnce(t.Context()))
+	if _, err := disk.Stat("data/filters/keys/snapshot.old"); err == nil || removed != 1 || n.tending.covered.Load() != n.Seq() {
+		t.Errorf("the old snapshot: %v; removed %d times, stored up to %d of %d", err, removed, n.tending.covered.Load(), n.Seq())
+	}
+	mustClose(t, n)
+}
+
 // A filter that can not be stored fails no put and no close, and is built at the
 // next start.
 func TestFilterThatCanNotBeStored(t *testing.T) {

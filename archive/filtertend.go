@@ -35,7 +35,8 @@ type tending struct {
 	saved    atomic.Uint64 // keys in it
 	want     atomic.Bool   // one is wanted, however few keys have come
 	alarmed  atomic.Bool   // that keys were denied was told since the last rebuild
-	repaired uint64        // keys that were denied when the snapshots were last removed; of the tender, then of Close
+	repaired uint64        // keys that were denied when discardDenying last looked; of the tender, then of Close
+	bare     atomic.Bool   // it removed the snapshots, and none was written since
 
 	replayed, rejected, ahead, corruptChunks atomic.Uint64
 	saveErrors                               atomic.Uint64
@@ -107,10 +108,16 @@ func (n *Node) tendOnce(ctx context.Context) error {
 // last did: they may deny the same ones. That is so whatever else is wrong, and
 // also when there is no time left for a rebuild.
 func (n *Node) discardDenying() {
-	if denied := n.filter.Stats().Repaired; denied > n.tending.repaired && n.health.failure() == nil {
-		n.tending.repaired = denied
-		n.discardFilters(fault.New(fault.Corrupt, "FILTER_DENIES", "archive: the filter denied %d keys that are stored", denied))
+	denied := n.filter.Stats().Repaired
+	if denied == n.tending.repaired || n.health.failure() != nil {
+		return
 	}
+	n.tending.repaired = denied
+	if n.tending.bare.Load() {
+		return // it may go on denying for millions of keys
+	}
+	n.discardFilters(fault.New(fault.Corrupt, "FILTER_DENIES", "archive: the filter denied %d keys that are stored", denied))
+	n.tending.bare.Store(n.tending.stays() == nil)
 }
 
 // trustsIndex reports whether the filter may be made of the index, and stored:
@@ -152,6 +159,7 @@ func (n *Node) saveFilter() (err error) {
 	if err := pebblex.Mkdir(n.cfg.FS, dir); err != nil {
 		return err
 	}
+	n.tending.bare.Store(false)
 	if err := n.filter.Save(filterFS{n.cfg.FS}, dir, bloom.Mark{Identity: n.filterIdentity(), Seq: seq, Head: head}); err != nil {
 		return err
 	}
