@@ -308,11 +308,18 @@ func BenchmarkOpen(b *testing.B) {
 					b.Fatal(err)
 				}
 				b.StopTimer()
-				for !n.filter.Ready() {
-					time.Sleep(time.Millisecond / 4)
+				for wait := true; wait && !n.filter.Ready(); {
+					select {
+					case <-n.Loaded(): // else it never will be
+						wait = false
+					case <-time.After(time.Millisecond / 4):
+					}
 				}
 				ready += time.Since(began)
 				<-n.Loaded()
+				if !n.filter.Ready() {
+					b.Fatal("the filter is not complete")
+				}
 				loaded += time.Since(began)
 				mustClose(b, n)
 				if err := os.RemoveAll(c.Dir); err != nil {
