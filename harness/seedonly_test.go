@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -156,7 +157,9 @@ type seedJob struct {
 func seedOverHTTP(t *testing.T, w *world.World, digest wire.Digest) (job seedJob) {
 	t.Helper()
 	ready := w.Ready()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, ready.HTTPURL+"/zapier/v1/timestamp/wait",
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, ready.HTTPURL+"/zapier/v1/timestamp/wait",
 		strings.NewReader(fmt.Sprintf(`{"sha256":%q,"includeAttached":true}`, digest)))
 	if err != nil {
 		t.Fatal(err)
