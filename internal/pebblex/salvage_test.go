@@ -158,10 +158,26 @@ func TestSalvageOfNothing(t *testing.T) {
 	}
 }
 
+// uncompacted makes a store that keeps every table, for a test that reads its
+// files while it is open. What is obsolete is removed behind Open and Flush: wait
+// for that first.
+func uncompacted(t *testing.T, fs vfs.FS) *pebble.DB {
+	t.Helper()
+	mustClose(t, mustOpen(t, Options{Dir: "s", FS: fs, Create: true}))
+	o, _ := pebbleOptions(Options{Dir: "s", FS: fs}.withDefaults())
+	o.DisableAutomaticCompactions = true
+	db, err := pebble.Open("s", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
 // TestSalvageReportsTwoValues: none of them is dropped.
 func TestSalvageReportsTwoValues(t *testing.T) {
 	fs := vfs.NewMem()
-	db := mustOpen(t, Options{Dir: "s", FS: fs, Create: true})
+	db := uncompacted(t, fs)
+	defer mustClose(t, db)
 	for _, v := range []string{"one", "two", "one"} {
 		if err := errors.Join(db.Set([]byte("k"), []byte(v), pebble.Sync), db.Set([]byte("l"), []byte("same"), pebble.Sync)); err != nil {
 			t.Fatal(err)
@@ -170,7 +186,7 @@ func TestSalvageReportsTwoValues(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// No compaction has put them together yet, or one has dropped what it hid.
+	db.TestOnlyWaitForCleaning()
 	s := mustSalvage(t, fs)
 	for e, err := range s.Range([]byte("k"), []byte("m")) {
 		if err != nil {
@@ -183,14 +199,13 @@ func TestSalvageReportsTwoValues(t *testing.T) {
 			t.Errorf("l: %+v", e)
 		}
 	}
-	mustClose(t, db)
 }
 
 // TestSalvageOfDeletes: what no append-only store writes is a damage.
 func TestSalvageOfDeletes(t *testing.T) {
 	for _, flush := range []bool{false, true} {
 		fs := vfs.NewMem()
-		db := mustOpen(t, Options{Dir: "s", FS: fs, Create: true})
+		db := uncompacted(t, fs)
 		if err := db.Delete([]byte("k"), pebble.Sync); err != nil {
 			t.Fatal(err)
 		}
@@ -199,6 +214,7 @@ func TestSalvageOfDeletes(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		db.TestOnlyWaitForCleaning()
 		damages := mustSalvage(t, fs).Damages()
 		want := 1 // in the log
 		if flush {
