@@ -78,7 +78,7 @@ func payloadType(name string) string {
 		return ""
 	}
 	words := strings.Split(strings.TrimSuffix(path.Base(name), ".json"), "_")
-	if slices.Contains([]string{"blob", "sync", "ctl", "roster"}, words[0]) || len(words) > 1 && (words[1] == "ack" || words[1] == "minimal") {
+	if slices.Contains([]string{"blob", "sync", "ctl", "roster", "mirror"}, words[0]) || len(words) > 1 && (words[1] == "ack" || words[1] == "minimal") {
 		return words[0] + "_" + words[1]
 	}
 	return words[0]

@@ -228,6 +228,8 @@ func FuzzDecode(f *testing.F) {
 		requireSameJudgement[Event](t, data)
 		requireSameJudgement[Hello](t, data)
 		requireSameJudgement[Accepted](t, data)
+		requireSameJudgement[Delta](t, data)
+		requireSameJudgement[SnapshotHead](t, data)
 		requireSameJudgement[[]Share](t, data)
 		requireSameQuery(t, data)
 	})

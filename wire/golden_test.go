@@ -67,6 +67,14 @@ var payloads = map[string]sample{
 	"ctl_status":      sampleOf[CtlStatus](),
 	"roster_reply":    sampleOf[RosterReply](),
 
+	"mirror_delta":    sampleOf[Delta](),
+	"mirror_lease":    sampleOf[LeaseRequest](),
+	"mirror_grant":    sampleOf[LeaseGrant](),
+	"mirror_acked":    sampleOf[DeltaAck](),
+	"mirror_deltas":   sampleOf[DeltasRequest](),
+	"mirror_snapshot": sampleOf[SnapshotRequest](),
+	"mirror_head":     sampleOf[SnapshotHead](),
+
 	"witness_request": sampleOf[WitnessRequest](),
 	"witness_reply":   sampleOf[WitnessReply](),
 }
@@ -264,7 +272,7 @@ func TestEveryPayloadTypeHasASample(t *testing.T) {
 		reached[typ.Name()] = true
 	}
 	fset := token.NewFileSet()
-	for _, file := range []string{"wire.go", "values.go", "blob.go", "sync.go", "ctl.go"} {
+	for _, file := range []string{"wire.go", "values.go", "blob.go", "sync.go", "ctl.go", "mirror.go"} {
 		f, err := parser.ParseFile(fset, file, nil, 0)
 		if err != nil {
 			t.Fatal(err)

@@ -43,15 +43,15 @@ const (
 	SubjectJobsWatch  = "verae.zapier.jobs.watch"  // (seed) HTTP edge -> job poller: Watch
 	SubjectJobsEvents = "verae.zapier.jobs.events" // (seed) poller -> waiters: Event
 
-	SubjectPut          = "verae.archive.put"    // (seed) splitter -> archives; the owners store it
-	SubjectPutPrefix    = "verae.archive.put."   // + archiveId: splitter -> that archive
-	SubjectQuery        = "verae.archive.query"  // (seed) aggregator -> every archive, no queue group
-	SubjectReplyPrefix  = "verae.archive.reply." // (seed) + correlationId: archive -> aggregator
-	SubjectHelloPrefix  = "verae.archive.hello." // + archiveId: archive -> aggregators and archives
-	SubjectCtlPrefix    = "verae.archive.ctl."   // + archiveId: aggregator -> that archive
-	SubjectFilterPrefix = "verae.archive.filter."
-	SubjectBlobPrefix   = "verae.archive.blob." // + archiveId: blob frames
-	SubjectSyncPrefix   = "verae.archive.sync." // + archiveId: archive -> archive
+	SubjectPut          = "verae.archive.put"     // (seed) splitter -> archives; the owners store it
+	SubjectPutPrefix    = "verae.archive.put."    // + archiveId: splitter -> that archive
+	SubjectQuery        = "verae.archive.query"   // (seed) aggregator -> every archive, no queue group
+	SubjectReplyPrefix  = "verae.archive.reply."  // (seed) + correlationId: archive -> aggregator
+	SubjectHelloPrefix  = "verae.archive.hello."  // + archiveId: archive -> aggregators and archives
+	SubjectCtlPrefix    = "verae.archive.ctl."    // + archiveId: aggregator -> that archive
+	SubjectFilterPrefix = "verae.archive.filter." // + archiveId: archive -> aggregators: Delta
+	SubjectBlobPrefix   = "verae.archive.blob."   // + archiveId: blob frames
+	SubjectSyncPrefix   = "verae.archive.sync."   // + archiveId: archive -> archive
 
 	SubjectRosterGet = "verae.roster.get"
 	SubjectSubmit    = "verae.timestamp.submit" // middleware -> aggregator, queue group
