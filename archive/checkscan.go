@@ -95,7 +95,7 @@ func (s *rowScan) row(key, value []byte) {
 	switch key[0] {
 	case prefixIndex:
 		s.indexRows++
-		if digest, _, _ := indexKeyParts(key); c.n.filter != nil && c.n.scrubKeys(digest) > 0 {
+		if digest, _, _ := indexKeyParts(key); c.n.filter != nil && c.n.scrubKeys(c.n.filter.Hash(digest)) > 0 {
 			c.found(Finding{Kind: FindingFilter, What: fmt.Sprintf("the filter denied digest %x of seq %d, and has it now", digest, seq), Seq: seq})
 		}
 	case prefixTenant:

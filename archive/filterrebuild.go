@@ -51,7 +51,7 @@ func (n *Node) rebuildOnce(ctx context.Context, capacity uint64, fill func(conte
 		return err
 	}
 	if err = fill(ctx, r); err == nil {
-		var sample [][digestLen]byte
+		var sample []bloom.Hash
 		if sample, err = n.someKeys(rebuildSample); err == nil {
 			return r.Swap(slices.Values(sample))
 		}
@@ -102,40 +102,43 @@ func (n *Node) fillFilter(ctx context.Context, r *bloom.Rebuild) error {
 	if err != nil {
 		return err
 	}
-	keys := keyBatch{use: func(keys [][digestLen]byte) { r.Add(keys...) }}
+	keys := hashBatch{use: func(hashes []bloom.Hash) { r.AddHash(hashes...) }}
 	for valid := rows.First(); valid && ctx.Err() == nil; valid = rows.Next() {
 		digest, _, ok := indexKeyParts(rows.Key())
 		if !ok {
 			return errors.Join(n.damaged("index key %x", rows.Key()), rows.Close())
 		}
-		keys.add(digest)
+		keys.add(n.filter.Hash(digest))
 	}
 	keys.flush()
 	return errors.Join(ctx.Err(), n.readError(rows.Error()), rows.Close())
 }
 
-// keyBatch collects keys, which come sorted, and leaves out repetitions.
-type keyBatch struct {
-	use  func([][digestLen]byte)
-	keys [][digestLen]byte
+// hashBatch collects hashes, and leaves out what comes twice in a row, as in an
+// index that is sorted.
+type hashBatch struct {
+	use    func([]bloom.Hash)
+	hashes []bloom.Hash
 }
 
-func (b *keyBatch) add(key [digestLen]byte) {
-	if len(b.keys) > 0 && b.keys[len(b.keys)-1] == key {
-		return
-	}
-	if b.keys = append(b.keys, key); len(b.keys) == rebuildChunk {
-		b.flush()
+func (b *hashBatch) add(hashes ...bloom.Hash) {
+	for _, h := range hashes {
+		if len(b.hashes) > 0 && b.hashes[len(b.hashes)-1] == h {
+			continue
+		}
+		if b.hashes = append(b.hashes, h); len(b.hashes) == rebuildChunk {
+			b.flush()
+		}
 	}
 }
 
-func (b *keyBatch) flush() {
-	b.use(b.keys)
-	b.keys = b.keys[:0]
+func (b *hashBatch) flush() {
+	b.use(b.hashes)
+	b.hashes = b.hashes[:0]
 }
 
 // someKeys returns up to so many keys of the index, spread over all of it.
-func (n *Node) someKeys(most uint64) (keys [][digestLen]byte, err error) {
+func (n *Node) someKeys(most uint64) (keys []bloom.Hash, err error) {
 	lower, upper := prefixBounds(prefixIndex)
 	it, err := n.iterate(lower, upper)
 	if err != nil {
@@ -148,7 +151,7 @@ func (n *Node) someKeys(most uint64) (keys [][digestLen]byte, err error) {
 			break
 		}
 		if digest, _, ok := indexKeyParts(it.Key()); ok {
-			keys = append(keys, digest)
+			keys = append(keys, n.filter.Hash(digest))
 		}
 	}
 	if err := it.Error(); err != nil {

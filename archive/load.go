@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/verae/archive/bloom"
 )
 
 // load completes the filter: from the log, if it came from a snapshot, else from
@@ -60,7 +62,7 @@ func (n *Node) loadTail(ctx context.Context, last uint64) {
 
 func (n *Node) loadRows(ctx context.Context, rows *pebble.Iterator, last uint64) error {
 	var records, sum uint64
-	keys := keyBatch{use: n.fillOrScrub()}
+	keys := hashBatch{use: n.fillOrScrub()}
 	for valid := rows.First(); valid; valid = rows.Next() {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -69,7 +71,7 @@ func (n *Node) loadRows(ctx context.Context, rows *pebble.Iterator, last uint64)
 		if !ok {
 			return n.damaged("index key %x", rows.Key())
 		}
-		keys.add(digest)
+		keys.add(n.filter.Hash(digest))
 		r, err := decodeRow(rows.Value())
 		n.files = n.files || r.roles&roleFile != 0
 		switch {
@@ -96,13 +98,13 @@ func (n *Node) loadRows(ctx context.Context, rows *pebble.Iterator, last uint64)
 
 // fillOrScrub returns what is done with the keys of the index: they make the
 // filter, or it must have them.
-func (n *Node) fillOrScrub() func([][digestLen]byte) {
+func (n *Node) fillOrScrub() func([]bloom.Hash) {
 	if n.filter.Ready() || n.filter.Denied() {
-		return func(keys [][digestLen]byte) { n.scrubKeys(keys...) }
+		return func(hashes []bloom.Hash) { n.scrubKeys(hashes...) }
 	}
-	return func(keys [][digestLen]byte) {
-		for _, key := range keys {
-			n.filter.Add(key)
+	return func(hashes []bloom.Hash) {
+		for _, h := range hashes {
+			n.filter.AddHash(h)
 		}
 	}
 }
@@ -110,8 +112,8 @@ func (n *Node) fillOrScrub() func([][digestLen]byte) {
 // scrubKeys looks for stored keys in the filter, and returns how many it denied.
 // It has them from then on, and sends every query to the store until it is
 // rebuilt.
-func (n *Node) scrubKeys(keys ...[digestLen]byte) (denied int) {
-	if denied = n.filter.Scrub(keys...); denied == 0 {
+func (n *Node) scrubKeys(hashes ...bloom.Hash) (denied int) {
+	if denied = n.filter.Scrub(hashes...); denied == 0 {
 		return 0
 	}
 	if n.tending.alarmed.CompareAndSwap(false, true) {

@@ -141,7 +141,15 @@ func BenchmarkAgainstTheLibrary(b *testing.B) {
 					single.Add(keys[i])
 				}
 			}},
-			{name: "rebuild", limit: 0.9, run: func(keys [][32]byte) { batched.state.Load().gens[0].setAll(batched.k0, batched.k1, keys) }},
+			{name: "rebuild", limit: 0.9, run: func(keys [][32]byte) {
+				var hashes [lane]Hash
+				for chunk := range slices.Chunk(keys, lane) {
+					for i := range chunk {
+						hashes[i] = batched.Hash(chunk[i])
+					}
+					batched.state.Load().gens[0].setAll(hashes[:len(chunk)])
+				}
+			}},
 		}, pieces(0, n/piece, piece))
 		if single.Generations() != 1 {
 			b.Errorf("%d generations", single.Generations())
@@ -184,10 +192,10 @@ func BenchmarkMissOfAGrownSet(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		for k := range numbered(0, i+1) {
-			r.Add(k)
+		for h := range hashed(rebuilt, 0, i+1) {
+			r.AddHash(h)
 		}
-		if err := r.Swap(numbered(0, min(i+1, 1000))); err != nil {
+		if err := r.Swap(hashed(rebuilt, 0, min(i+1, 1000))); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -22,7 +22,7 @@ const (
 //  1. calls Set.StartRebuild on the goroutine of the committer, between two
 //     batches: no key is then in Set.Add, or added and not yet in the store;
 //  2. only then takes an iterator over the store;
-//  3. gives Add every key of the store, on any goroutine;
+//  3. gives AddHash every key of the store, on any goroutine;
 //  4. calls Swap.
 //
 // What the store had at the second step comes by the third, and what came later
@@ -100,21 +100,21 @@ func (s *Set) StartRebuild(capacity uint64) (*Rebuild, error) {
 	return r, nil
 }
 
-// Add puts keys into the new base. Many goroutines may do so at once; many keys
-// in one call take half of the time.
-func (r *Rebuild) Add(keys ...[32]byte) { r.gen.setAll(r.set.k0, r.set.k1, keys) }
+// AddHash puts the keys with these hashes into the new base. Many goroutines may
+// do so at once; many keys in one call take half of the time.
+func (r *Rebuild) AddHash(hashes ...Hash) { r.gen.setAll(hashes) }
 
 // Swap makes the new base the only generation, and the set complete. Before that
-// it looks for the keys of sample, which must be in the store, and if the new base
-// denies one, gives up with REBUILD_DENIES: the set stays as it is, and the owner,
-// who has reason to be alarmed, starts over. It fails with REBUILD_OVER if the
+// it looks for the keys whose hashes are in sample, which must be in the store, and
+// if the new base denies one, gives up with REBUILD_DENIES: the set stays as it is, and the
+// owner, who has reason to be alarmed, starts over. It fails with REBUILD_OVER if the
 // rebuild was swapped in or cancelled before.
-func (r *Rebuild) Swap(sample iter.Seq[[32]byte]) error {
-	for key := range sample {
-		if !r.gen.has(r.set.Hash(key)) {
+func (r *Rebuild) Swap(sample iter.Seq[Hash]) error {
+	for h := range sample {
+		if h.B |= 1; !r.gen.has(h) {
 			r.Cancel()
 			r.set.counts.aborted.Add(1)
-			return fault.New(fault.Corrupt, "REBUILD_DENIES", "bloom: the new base denies %x, which is stored; rebuild it again", key)
+			return fault.New(fault.Corrupt, "REBUILD_DENIES", "bloom: the new base denies the key with hash %016x, which is stored; rebuild it again", h.A)
 		}
 	}
 	err := error(fault.New(fault.Conflict, "REBUILD_OVER", "bloom: this rebuild has ended"))
@@ -144,21 +144,18 @@ func (r *Rebuild) Cancel() {
 	})
 }
 
-// setAll sets the bits of keys, a lane at a time: hashed, then asked of the
-// memory, then set.
-func (g *generation) setAll(k0, k1 uint64, keys [][32]byte) {
-	var hashes [lane]Hash
-	for len(keys) > 0 {
-		n := min(len(keys), lane)
-		for i := range n {
-			hashes[i] = hash(k0, k1, &keys[i])
+// setAll sets the bits of keys, a lane at a time: asked of the memory, then set.
+func (g *generation) setAll(hashes []Hash) {
+	for len(hashes) > 0 {
+		n := min(len(hashes), lane)
+		for _, h := range hashes[:n] {
+			h.B |= 1
+			g.fetch(h)
 		}
-		for i := range n {
-			g.fetch(hashes[i])
+		for _, h := range hashes[:n] {
+			h.B |= 1
+			g.set(h)
 		}
-		for i := range n {
-			g.set(hashes[i])
-		}
-		keys = keys[n:]
+		hashes = hashes[n:]
 	}
 }

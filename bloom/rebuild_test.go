@@ -17,6 +17,22 @@ func numbered(from, to uint64) iter.Seq[[32]byte] {
 	}
 }
 
+// hashed yields the hashes of those keys in a set.
+func hashed(s *Set, from, to uint64) iter.Seq[Hash] {
+	return func(yield func(Hash) bool) {
+		for i := from; i < to && yield(s.Hash(key(i))); i++ {
+		}
+	}
+}
+
+// hashes returns those of keys in a set.
+func hashes(s *Set, keys ...[32]byte) (all []Hash) {
+	for _, k := range keys {
+		all = append(all, s.Hash(k))
+	}
+	return all
+}
+
 // rebuildIfNeeded does what an owner does whose store has the keys from 1 to n.
 func rebuildIfNeeded(t *testing.T, s *Set, n uint64) {
 	t.Helper()
@@ -28,10 +44,10 @@ func rebuildIfNeeded(t *testing.T, s *Set, n uint64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for keys := range slices.Chunk(slices.Collect(numbered(1, n+1)), 1000) {
-		r.Add(keys...)
+	for part := range slices.Chunk(slices.Collect(hashed(s, 1, n+1)), 1000) {
+		r.AddHash(part...)
 	}
-	if err := r.Swap(numbered(max(n, 100)-99, n+1)); err != nil {
+	if err := r.Swap(hashed(s, max(n, 100)-99, n+1)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -109,8 +125,8 @@ func TestKeysAddedDuringARebuildAreInBothBases(t *testing.T) {
 	if s.Generations() < 2 || !s.Stats().Rebuilding {
 		t.Errorf("%d generations while rebuilding", s.Generations())
 	}
-	r.Add(slices.Collect(numbered(0, 500))...)
-	if err := r.Swap(numbered(0, 2500)); err != nil {
+	r.AddHash(slices.Collect(hashed(s, 0, 500))...)
+	if err := r.Swap(hashed(s, 0, 2500)); err != nil {
 		t.Fatal(err)
 	}
 	denied(t, s, 2500)
@@ -127,13 +143,13 @@ func TestRebuildThatEndsMidwayDeniesNothing(t *testing.T) {
 	const n = 10_000
 	s := filled(Params{Capacity: n, Rebuilds: true}, n)
 	r := start(t, s)
-	r.Add(slices.Collect(numbered(0, n/2))...)
+	r.AddHash(slices.Collect(hashed(s, 0, n/2))...)
 	denied(t, s, n)
 
 	// A stored key that the new base denies is found by the sample.
-	wantCode(t, r.Swap(numbered(n/2-10, n/2+10)), "REBUILD_DENIES")
+	wantCode(t, r.Swap(hashed(s, n/2-10, n/2+10)), "REBUILD_DENIES")
 	denied(t, s, n)
-	wantCode(t, r.Swap(numbered(0, 0)), "REBUILD_OVER")
+	wantCode(t, r.Swap(hashed(s, 0, 0)), "REBUILD_OVER")
 	if got := s.Stats(); got.Rebuilding || got.RebuildsFailed != 1 || got.Rebuilds != 0 {
 		t.Errorf("after a rebuild that failed: %+v", got)
 	}
@@ -146,13 +162,13 @@ func TestRebuildThatEndsMidwayDeniesNothing(t *testing.T) {
 	}
 	r.Cancel()
 	r.Cancel()
-	wantCode(t, r.Swap(numbered(0, 0)), "REBUILD_OVER")
+	wantCode(t, r.Swap(hashed(s, 0, 0)), "REBUILD_OVER")
 	denied(t, s, n)
 
 	second := start(t, s)
 	r.Cancel() // of the first, which is over
-	second.Add(slices.Collect(numbered(0, n))...)
-	if err := second.Swap(numbered(0, n)); err != nil {
+	second.AddHash(slices.Collect(hashed(s, 0, n))...)
+	if err := second.Swap(hashed(s, 0, n)); err != nil {
 		t.Fatal(err)
 	}
 	second.Cancel()
@@ -168,12 +184,12 @@ func TestRebuildCompletesASet(t *testing.T) {
 		t.Error("a rebuild is asked for while the set is being filled")
 	}
 	r := start(t, s)
-	r.Add(key(0))
+	r.AddHash(s.Hash(key(0)))
 	s.Add(key(1))
 	if s.Test(key(2)) != Maybe {
 		t.Error("a set that is not complete denies")
 	}
-	if err := r.Swap(numbered(0, 2)); err != nil {
+	if err := r.Swap(hashed(s, 0, 2)); err != nil {
 		t.Fatal(err)
 	}
 	denied(t, s, 2)
@@ -222,8 +238,8 @@ func TestRebuildBeginsBetweenTwoBatches(t *testing.T) {
 			}
 			store.commit(key(i))
 		}
-		r.Add(scanned...)
-		err := r.Swap(slices.Values(store.scan()))
+		r.AddHash(hashes(s, scanned...)...)
+		err := r.Swap(slices.Values(hashes(s, store.scan()...)))
 		if midway {
 			wantCode(t, err, "REBUILD_DENIES")
 		} else if err != nil {
@@ -270,10 +286,10 @@ func TestRebuildBesideReadersAndWriter(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			scanned := store.scan()
+			scanned := hashes(s, store.scan()...)
 			builders.Go(func() {
 				for part := range slices.Chunk(scanned, 777) {
-					r.Add(part...)
+					r.AddHash(part...)
 				}
 				if err := r.Swap(slices.Values(scanned)); err != nil {
 					t.Error(err)
@@ -345,8 +361,8 @@ func TestObservationBeginsAnewWithABase(t *testing.T) {
 		t.Errorf("observed %v, suspect %v", got.ObservedErrorRate, got.Suspect)
 	}
 	r := start(t, s)
-	r.Add(slices.Collect(numbered(0, 100))...)
-	if err := r.Swap(numbered(0, 100)); err != nil {
+	r.AddHash(slices.Collect(hashed(s, 0, 100))...)
+	if err := r.Swap(hashed(s, 0, 100)); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.Stats(); got.Suspect || got.ObservedErrorRate != 0 || got.FalsePositives != 100 {
@@ -358,14 +374,14 @@ func TestObservationBeginsAnewWithABase(t *testing.T) {
 func TestScrubFindsABitThatRotted(t *testing.T) {
 	const n = 1000
 	s := New(Params{Capacity: MinCapacity})
-	if got := s.Scrub(key(1)); got != 0 || s.Stats().Scrubbed != 0 {
+	if got := s.Scrub(s.Hash(key(1))); got != 0 || s.Stats().Scrubbed != 0 {
 		t.Errorf("%d keys mended in a set that is not complete", got)
 	}
 	for i := range uint64(n) {
 		s.Add(key(i))
 	}
 	s.Complete()
-	if got := s.Scrub(slices.Collect(numbered(0, n))...); got != 0 || s.Stats().Damaged {
+	if got := s.Scrub(slices.Collect(hashed(s, 0, n))...); got != 0 || s.Stats().Damaged {
 		t.Errorf("%d keys mended in a sound set", got)
 	}
 	g := s.state.Load().gens[0]
@@ -374,7 +390,7 @@ func TestScrubFindsABitThatRotted(t *testing.T) {
 	if s.Test(key(7)) != Absent {
 		t.Fatal("the bit does not count")
 	}
-	if got := s.Scrub(slices.Collect(numbered(0, n))...); got < 1 || got > 50 {
+	if got := s.Scrub(slices.Collect(hashed(s, 0, n))...); got < 1 || got > 50 {
 		t.Errorf("%d keys mended", got)
 	}
 	denied(t, s, n)
@@ -388,5 +404,23 @@ func TestScrubFindsABitThatRotted(t *testing.T) {
 	rebuildIfNeeded(t, s, n)
 	if s.Stats().Damaged || s.Stats().Rebuilds != 1 || !s.Ready() || s.Test(key(1<<40)) != Absent {
 		t.Error("the rebuild that a damaged set needs did not mend it")
+	}
+}
+
+// A hash that came from elsewhere, with the lowest bit of B cleared, is that of the
+// same key wherever it is taken.
+func TestHashesOfOthersAreTaken(t *testing.T) {
+	s := filled(Params{Capacity: MinCapacity}, 0)
+	even := func(i uint64) Hash { h := s.Hash(key(i)); h.B &^= 1; return h }
+	if s.Scrub(even(1)) != 1 || s.Scrub(s.Hash(key(1))) != 0 {
+		t.Error("the scrub took two hashes for one key")
+	}
+	r := start(t, s)
+	r.AddHash(s.Hash(key(1)), even(2))
+	if err := r.Swap(slices.Values([]Hash{even(1), s.Hash(key(2))})); err != nil {
+		t.Fatal(err)
+	}
+	if s.TestHash(s.Hash(key(2))) != Maybe || s.TestHash(even(2)) != Maybe || s.Test(key(3)) != Absent {
+		t.Error("a hash was taken for another")
 	}
 }

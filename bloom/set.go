@@ -140,8 +140,10 @@ func (st *state) exact() bool { return st.complete && !st.doubted }
 // that of no fleet.
 func (s *Set) SecretID() uint32 { return s.params.Secret.ID }
 
-// Hash returns the hash of key under the secret of the set, for TestHash and
-// AddHash of every filter under the same secret.
+// Hash returns the hash of key under the secret of the set, for all that takes
+// hashes of this set and of every other one under the same secret. An owner may
+// derive hashes in another way, of what is no key of 32 bytes: then he uses that
+// alone.
 func (s *Set) Hash(key [32]byte) Hash { return hash(s.k0, s.k1, &key) }
 
 // Test reports whether key is surely absent. It takes no lock and allocates

@@ -113,25 +113,42 @@ func (h header) chunkSum(number uint64, data []byte) uint32 {
 // Scrub found to deny what is stored (FILTER_DENIES), or that has no secret of a
 // fleet (NO_FLEET_SECRET).
 func (s *Set) WriteSnapshotTo(w io.Writer, at Mark) (written int64, err error) {
+	_, write, err := s.Snapshot(at)
+	if err != nil {
+		return 0, err
+	}
+	return write(w)
+}
+
+// Snapshot is WriteSnapshotTo in two steps: it returns how many bytes write will
+// write. write has at least every key that was added before Snapshot was called,
+// whenever it is called, and may be called once.
+func (s *Set) Snapshot(at Mark) (size uint64, write func(io.Writer) (int64, error), err error) {
 	st := s.state.Load()
 	h := header{mark: at, secretID: s.params.Secret.ID, padded: s.padded.Load()}
 	switch {
 	case !st.complete:
-		return 0, fault.New(fault.Conflict, "FILTER_INCOMPLETE", "bloom: the filter is not complete; a snapshot of it would deny what is stored")
+		return 0, nil, fault.New(fault.Conflict, "FILTER_INCOMPLETE", "bloom: the filter is not complete; a snapshot of it would deny what is stored")
 	case st.doubted:
-		return 0, fault.New(fault.Conflict, "FILTER_DENIES", "bloom: the filter denied what is stored; a snapshot of it might; rebuild it")
+		return 0, nil, fault.New(fault.Conflict, "FILTER_DENIES", "bloom: the filter denied what is stored; a snapshot of it might; rebuild it")
 	case h.secretID == 0:
-		return 0, fault.New(fault.Conflict, "NO_FLEET_SECRET", "bloom: the filter has a secret of this process; give it that of the fleet")
+		return 0, nil, fault.New(fault.Conflict, "NO_FLEET_SECRET", "bloom: the filter has a secret of this process; give it that of the fleet")
 	case len(st.gens) > maxGenerations:
-		return 0, fault.New(fault.Conflict, "FILTER_GENERATIONS", "bloom: the filter has %d generations; rebuild it", len(st.gens))
+		return 0, nil, fault.New(fault.Conflict, "FILTER_GENERATIONS", "bloom: the filter has %d generations; rebuild it", len(st.gens))
 	}
 	for _, g := range st.gens {
 		h.gens = append(h.gens, shape{g.m, g.k, min(g.ones.Load(), g.m), min(g.keys.Load(), g.m)})
 	}
+	size, _, _ = h.size()
+	return size, func(w io.Writer) (int64, error) { return h.write(w, st.gens) }, nil
+}
+
+// write writes the header and the words of gens, which it is of.
+func (h header) write(w io.Writer, gens []*generation) (written int64, err error) {
 	n, err := w.Write(h.append(nil))
 	written = int64(n)
 	number, buf := uint64(0), make([]byte, 0, chunkBytes+sumBytes)
-	for _, g := range st.gens {
+	for _, g := range gens {
 		for words := g.words; len(words) > 0 && err == nil; number++ {
 			part := words[:min(len(words), chunkWords)]
 			words = words[len(part):]

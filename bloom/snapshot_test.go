@@ -257,7 +257,7 @@ func TestOnlyACompleteSetHasASnapshot(t *testing.T) {
 	s.Complete()
 	s.Add(key(1))
 	s.state.Load().gens[0].words = make([]uint64, len(s.state.Load().gens[0].words)) // all of it rots
-	if s.Scrub(key(1)) != 1 {
+	if s.Scrub(s.Hash(key(1))) != 1 {
 		t.Fatal("a scrub finds nothing")
 	}
 	refuse(s, "FILTER_DENIES")
@@ -311,9 +311,9 @@ func TestSnapshotBesideWriters(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					keys := store.scan()
+					keys := hashes(s, store.scan()...)
 					working.Go(func() {
-						r.Add(keys...)
+						r.AddHash(keys...)
 						if err := r.Swap(slices.Values(keys)); err != nil {
 							t.Error(err)
 						}
@@ -337,4 +337,27 @@ func TestSnapshotBesideWriters(t *testing.T) {
 	if s.Stats().Rebuilds == 0 {
 		t.Error("no rebuild: less was tested than should be")
 	}
+}
+
+// A snapshot that is announced with its size has every key that was there then, and
+// exactly that size, although more generations came before it was written.
+func TestSnapshotHasTheSizeThatWasAnnounced(t *testing.T) {
+	s := filled(fleet, 500)
+	size, write, err := s.Snapshot(Mark{Seq: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := uint64(500); s.Generations() < 3; i++ {
+		s.Add(key(i))
+	}
+	var text bytes.Buffer
+	if n, err := write(&text); err != nil || uint64(n) != size || uint64(text.Len()) != size {
+		t.Fatalf("%d bytes, %d written, %d announced: %v", text.Len(), n, size, err)
+	}
+	got, info, err := ReadSnapshot(&text, int64(size), fleet)
+	if err != nil || info.Mark.Seq != 7 {
+		t.Fatal(info, err)
+	}
+	got.Complete()
+	denied(t, got, 500)
 }
