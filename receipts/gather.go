@@ -31,6 +31,18 @@ type Gatherer struct {
 	// must not block. Nil means that there are none.
 	Unlisted func() bool
 
+	// Mirrors tell which archives surely have nothing for a caller: nobody waits for
+	// those. Nil means that every archive has to answer.
+	Mirrors Mirrors
+
+	// SampleEvery replaces the constant of the same name; 0 means that.
+	SampleEvery int
+
+	// Direct is from how many enrolled archives on only those are asked of whom an
+	// answer is expected, if the Asker is a Director and no unlisted archive may be
+	// listening. 0 means that everybody is asked.
+	Direct int
+
 	// Log gets a warning for every record that was lost on the way. Nil discards.
 	Log *slog.Logger
 
@@ -44,10 +56,10 @@ type Gatherer struct {
 
 // Gather asks every archive for the records under digest that tenant may see;
 // empty kinds mean all but the control kinds. It returns when every enrolled
-// archive has answered in full, and else when g.Wait has passed or nobody
-// listens: then the result says who is missing. While an unlisted archive may be
-// listening it takes the whole wait, and the result is not complete. Where there
-// are neither enrolled archives nor others nobody is asked.
+// archive has answered in full or has nothing by its mirror, and else when g.Wait
+// has passed or nobody listens: then the result says who is missing. While an
+// unlisted archive may be listening it takes the whole wait, and the result is not
+// complete. Where nobody could have anything nobody is asked.
 //
 // The passed wait is a normal end and no error. If ctx ends first, the caller
 // left, and Gather returns the error of ctx. Errors of the Asker are returned
@@ -87,19 +99,24 @@ func (g *Gatherer) gather(ctx context.Context, q question, f *fanout) (Gathered,
 	if !run.others.may() && len(expected) == 0 {
 		return run.result(wire.ReasonNoArchives), nil
 	}
+	named := g.silence(run)
+	if run.done() {
+		g.meter().unasked.Inc()
+		return run.result(wire.ReasonAll), nil
+	}
 	query := wire.Query{
 		CorrelationID: wire.NewCorrelationID(), SHA256: q.digest, TenantID: q.tenant,
 		Kinds: append([]wire.Kind{}, q.kinds...),
 	}
 	asked := f.prepare(ctx)
-	replies, stop, err := g.Asker.Ask(f.asking, query, slices.Clone(expected))
+	err := f.ask(g.Asker, query, named, g.Direct > 0 && len(expected) >= g.Direct && !run.others.present)
 	asked()
 	switch {
 	case err == nil:
-		f.run, f.replies, f.stop = run, replies, stop
-		return run.listen(ctx, replies)
+		f.run = run
+		return f.listen(ctx)
 	case passed(ctx):
-		return run.result(wire.ReasonDeadline), nil
+		return run.late(), nil
 	}
 	return Gathered{}, fmt.Errorf("receipts: ask for %s: %w", q.digest, err)
 }
@@ -109,6 +126,7 @@ func (g *Gatherer) begin(q question, expected []wire.ArchiveID) *gathering {
 	run := &gathering{
 		question: q,
 		drop:     g.meter().drop,
+		part:     g.meter().part,
 		speaks:   speaks(g.Roster),
 		doubted:  doubted(g.Roster),
 		log:      cmp.Or(g.Log, slog.New(slog.DiscardHandler)),
@@ -124,48 +142,51 @@ func (g *Gatherer) begin(q question, expected []wire.ArchiveID) *gathering {
 	for _, id := range expected {
 		run.answers[id] = &answer{doubted: run.doubted(id)}
 	}
-	run.open = len(expected)
+	run.unheard, run.open = len(expected), len(expected)
+	if g.Mirrors != nil {
+		run.contradicted = g.Mirrors.Contradicted
+	}
 	return run
 }
 
 func (g *Gatherer) unlisted() bool { return g.Unlisted != nil && g.Unlisted() }
 
+// ask puts the question, to nobody but the named if alone is set and the asker can
+// do that.
+func (f *fanout) ask(asker Asker, q wire.Query, named []wire.ArchiveID, alone bool) (err error) {
+	if d, ok := asker.(Director); ok {
+		f.replies, f.gone, f.stop, err = d.Direct(f.asking, q, named, alone)
+		return err
+	}
+	f.replies, f.stop, err = asker.Ask(f.asking, q, named)
+	return err
+}
+
 // listen takes replies until nobody can have more, the wait has passed, or the
 // channel closes.
-func (g *gathering) listen(ctx context.Context, replies <-chan wire.Reply) (Gathered, error) {
-	for !g.done() {
+func (f *fanout) listen(ctx context.Context) (Gathered, error) {
+	for g := f.run; !g.done(); {
 		select {
-		case r, ok := <-replies:
+		case r, ok := <-f.replies:
 			if !ok {
-				return g.unheard(), nil
+				g.others.may()
+				return g.over(), nil
 			}
 			g.take(ctx, r)
+		case id := <-f.gone:
+			g.leave(id)
 		case <-ctx.Done():
 			if !passed(ctx) {
 				return Gathered{}, ctx.Err()
 			}
 			// What lies there came in time, we were late to look.
-			for range len(replies) {
-				if r, ok := <-replies; ok {
+			for range len(f.replies) {
+				if r, ok := <-f.replies; ok {
 					g.take(ctx, r)
 				}
 			}
-			return g.result(wire.ReasonDeadline), nil
+			return g.late(), nil
 		}
 	}
-	return g.result(wire.ReasonDeadline), nil
-}
-
-// unheard is the result when no more replies can come: because nobody listens,
-// unless somebody has answered before.
-func (g *gathering) unheard() Gathered {
-	if len(g.others.ids) > 0 {
-		return g.result(wire.ReasonDeadline)
-	}
-	for _, a := range g.answers {
-		if a.pages > 0 {
-			return g.result(wire.ReasonDeadline)
-		}
-	}
-	return g.result(wire.ReasonNoArchives)
+	return f.run.over(), nil
 }

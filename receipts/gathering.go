@@ -15,14 +15,17 @@ const MaxPages = 1 << 12
 type gathering struct {
 	question
 	drop   func(reason string)
+	part   func(part string, n int)
 	speaks func(wire.ArchiveID, string) bool
 	log    *slog.Logger
 
-	doubted func(wire.ArchiveID) bool
+	doubted      func(wire.ArchiveID) bool
+	contradicted func(Silence, wire.RecordID)
 
 	expected []wire.ArchiveID // sorted
 	answers  map[wire.ArchiveID]*answer
-	open     int // answers that are not whole
+	unheard  int // answers that are not whole
+	open     int // answers that are waited for
 	held     holdings
 	others   strangers
 }
@@ -33,9 +36,16 @@ type answer struct {
 	seen  map[int]bool
 	boot  string // the process that said it
 	holes bool   // something of it was lost: it will never be whole
-	whole bool   // all pages are here, without holes; kept by gathering.settle
 
-	doubted bool // when it was asked it had lost records: it is heard, and missing all the same
+	silence  *Silence // what its mirror said, if it has nothing by that
+	believed bool     // that counts as its answer, until it gives one
+	sampled  bool     // and it was asked all the same
+	gone     bool     // the question did not reach it: it will give none
+	doubted  bool     // when it was asked it had lost records: it is heard, and missing all the same
+
+	// Kept by gathering.settle.
+	whole  bool // all that it has is here, without holes
+	closed bool // nothing more is waited for
 }
 
 // take adds a reply, or drops and counts it. Of processes under the id of an
@@ -67,6 +77,7 @@ func (g *gathering) take(ctx context.Context, r wire.Reply) {
 		a.holes = true // it says itself that there was more
 	}
 	for _, record := range r.Records {
+		seq := record.Seq
 		record, reason, hole := g.admit(record)
 		if reason != "" {
 			g.drop(reason)
@@ -77,6 +88,7 @@ func (g *gathering) take(ctx context.Context, r wire.Reply) {
 			}
 			continue
 		}
+		g.compare(a, r.Boot, seq, record.ID)
 		for _, id := range g.held.add(r.ArchiveID, record) {
 			g.drop(dropTooManyHeld)
 			g.answers[id].holes = true
@@ -87,16 +99,34 @@ func (g *gathering) take(ctx context.Context, r wire.Reply) {
 }
 
 // settle renews what is known of one answer. A whole one can still get a hole
-// when a cap is reached.
+// when a cap is reached, and a mirror's word is no answer any more once a mirror
+// was wrong.
 func (g *gathering) settle(a *answer) {
-	whole := len(a.seen) == a.pages && !a.holes
+	whole := len(a.seen) == a.pages && !a.holes && (a.pages > 0 || a.believed)
+	closed := whole && (a.pages > 0 || !a.sampled) || a.gone
+	g.unheard += change(a.whole, whole)
+	g.open += change(a.closed, closed)
+	a.whole, a.closed = whole, closed
+}
+
+// change is what a count of those that are not yet changes by.
+func change(was, is bool) int {
 	switch {
-	case whole && !a.whole:
-		g.open--
-	case !whole && a.whole:
-		g.open++
+	case is && !was:
+		return -1
+	case was && !is:
+		return 1
 	}
-	a.whole = whole
+	return 0
+}
+
+// leave enters that the question did not reach an archive, and never will.
+func (g *gathering) leave(id wire.ArchiveID) {
+	if a := g.answers[id]; a != nil && !a.gone {
+		a.gone = true
+		g.part(partGone, 1)
+		g.settle(a)
+	}
 }
 
 // page enters the page into a, or says why the reply is dropped as a whole.
@@ -123,12 +153,14 @@ func (g *gathering) page(a *answer, r wire.Reply) (reason string) {
 	return ""
 }
 
-// heard reports whether every expected archive has answered in full. Nobody's
-// silence is not an answer of everybody.
-func (g *gathering) heard() bool { return len(g.expected) > 0 && g.open == 0 }
+// heard reports whether every expected archive has answered in full, by itself or
+// by its mirror. Nobody's silence is not an answer of everybody.
+func (g *gathering) heard() bool { return len(g.expected) > 0 && g.unheard == 0 }
 
 // done reports whether nobody can have more to say.
-func (g *gathering) done() bool { return g.heard() && !g.others.may() }
+func (g *gathering) done() bool {
+	return len(g.expected) > 0 && g.open == 0 && !g.others.may()
+}
 
 // missing are the archives that may have more. One that was found to have lost
 // records while it was asked is among them.
@@ -140,6 +172,26 @@ func (g *gathering) missing() []wire.ArchiveID {
 		}
 	}
 	return out
+}
+
+// late is the result when the wait has passed.
+func (g *gathering) late() Gathered {
+	g.others.may() // who came meanwhile may have got the question
+	return g.result(wire.ReasonDeadline)
+}
+
+// over is the result when no more replies can come: because nobody listens, if
+// nobody was heard.
+func (g *gathering) over() Gathered {
+	if len(g.others.ids) > 0 {
+		return g.result(wire.ReasonDeadline)
+	}
+	for _, a := range g.answers {
+		if a.pages > 0 || a.believed {
+			return g.result(wire.ReasonDeadline)
+		}
+	}
+	return g.result(wire.ReasonNoArchives)
 }
 
 // result is what is known now; ended says why the gathering ended, if not

@@ -28,7 +28,7 @@ func (g *Gatherer) GatherLate(ctx context.Context, digest wire.Digest, tenant wi
 	}
 	f := fanout{extra: extra, release: func() { g.late.Add(-1) }}
 	found, err = g.timed(ctx, question{digest, tenant, kinds}, &f)
-	if err != nil || found.Reason != wire.ReasonDeadline || f.run == nil {
+	if err != nil || found.Reason != wire.ReasonDeadline || f.run == nil || f.run.done() {
 		f.end()
 		return found, nil, err
 	}
@@ -57,6 +57,7 @@ type fanout struct {
 	cancel  context.CancelFunc
 	run     *gathering // nil before the archives are asked
 	replies <-chan wire.Reply
+	gone    <-chan wire.ArchiveID // archives that the question did not reach
 	stop    func()
 }
 
@@ -91,6 +92,8 @@ func (f *fanout) later(ctx context.Context, first Gathered) (found Gathered, mor
 			if open = ok; ok {
 				f.run.take(ctx, r)
 			}
+		case id := <-f.gone:
+			f.run.leave(id)
 		case <-f.asking.Done():
 			open = false
 		case <-ctx.Done():
@@ -101,7 +104,7 @@ func (f *fanout) later(ctx context.Context, first Gathered) (found Gathered, mor
 	for i := range first.Records {
 		had[first.Records[i].Record.ID] = true
 	}
-	found = f.run.result(wire.ReasonDeadline)
+	found = f.run.late()
 	for i := range found.Records {
 		more = more || !had[found.Records[i].Record.ID]
 	}

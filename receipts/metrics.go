@@ -14,7 +14,17 @@ type metrics struct {
 	gatherings *prometheus.CounterVec
 	seconds    prometheus.Histogram
 	dropped    *prometheus.CounterVec
+	archives   *prometheus.CounterVec
+	unasked    prometheus.Counter
 }
+
+// How archives take part in gatherings, as they are counted.
+const (
+	partNamed   = "named"   // an answer is expected
+	partSilent  = "silent"  // it has nothing by its mirror
+	partSampled = "sampled" // the same, and it is asked whether that is right
+	partGone    = "gone"    // the question did not reach it
+)
 
 func newMetrics() *metrics {
 	const namespace, subsystem = "verae", "receipts"
@@ -32,6 +42,17 @@ func newMetrics() *metrics {
 			Namespace: namespace, Subsystem: subsystem, Name: "dropped_total",
 			Help: "Replies and records of archives that were dropped, by reason.",
 		}, []string{"reason"}),
+		archives: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: "archives_total",
+			Help: "Enrolled archives in fan-outs, by the part they had: named, of which an answer was expected; silent, which had nothing by their mirror; sampled, the same and asked whether that is right; and gone, named ones that the question did not reach.",
+		}, []string{"part"}),
+		unasked: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: "unasked_total",
+			Help: "Fan-outs for which nobody was asked, because no archive had anything by its mirror.",
+		}),
+	}
+	for _, part := range []string{partNamed, partSilent, partSampled, partGone} {
+		m.archives.WithLabelValues(part)
 	}
 	for _, reason := range dropReasons {
 		m.dropped.WithLabelValues(reason) // present from the start, at 0
@@ -40,6 +61,8 @@ func newMetrics() *metrics {
 }
 
 func (m *metrics) drop(reason string) { m.dropped.WithLabelValues(reason).Inc() }
+
+func (m *metrics) part(part string, n int) { m.archives.WithLabelValues(part).Add(float64(n)) }
 
 func (m *metrics) end(g Gathered, err error, took time.Duration) {
 	reason := g.Reason
@@ -58,5 +81,5 @@ func (g *Gatherer) meter() *metrics {
 // Metrics returns the collectors of this gatherer, for main to register.
 func (g *Gatherer) Metrics() []prometheus.Collector {
 	m := g.meter()
-	return []prometheus.Collector{m.gatherings, m.seconds, m.dropped}
+	return []prometheus.Collector{m.gatherings, m.seconds, m.dropped, m.archives, m.unasked}
 }

@@ -2,8 +2,8 @@
 // receipts of a job in order.
 //
 // [Gatherer.Gather] is the fan-out of one lookup. It has one absolute deadline,
-// ends as soon as every expected archive has answered all its pages, and says
-// honestly whether that was the case. What comes back is not believed: ids are
+// ends as soon as every expected archive has answered all its pages, or surely has
+// nothing, and says honestly whether that was the case. What comes back is not believed: ids are
 // computed again, the caller's right to each record is checked again, and what
 // fails is dropped and counted.
 //
@@ -21,6 +21,18 @@
 // answer: its archive then counts as missing, and the gathering goes on until
 // its deadline, because a copy of the record may still come from elsewhere but
 // the answer can no longer be called complete.
+//
+// # Mirrors
+//
+// Of an archive with a mirror that may be trusted ([Mirrors]) it is known without
+// its word whether it may have something for the caller. Where it has nothing it
+// is not named in the question, nobody waits for it, and it counts as one that
+// answered with nothing. It may still answer with what came since; an older record
+// shows that the mirror was wrong, and then no mirror is believed in this gathering
+// any more. Who is named depends on what the caller may see and on nothing else.
+//
+// An archive that the question did not reach ([Director]) is missing, and nobody
+// waits for it either.
 //
 // # Archives that are not enrolled
 //
@@ -50,6 +62,14 @@ type Asker interface {
 	// the deadline of the whole query. The caller calls stop once when it wants
 	// no more replies; after that the asker must not block on the channel.
 	Ask(ctx context.Context, q wire.Query, expect []wire.ArchiveID) (replies <-chan wire.Reply, stop func(), err error)
+}
+
+// A Director is an Asker that also reaches archives one by one.
+type Director interface {
+	// Direct is Ask. If alone is set, nobody but the named archives gets the query.
+	// On gone come those of them that it did not reach, as far as that can be known;
+	// gone is never closed, and nil where nothing is known.
+	Direct(ctx context.Context, q wire.Query, named []wire.ArchiveID, alone bool) (replies <-chan wire.Reply, gone <-chan wire.ArchiveID, stop func(), err error)
 }
 
 // A Roster knows the archives of which every one must be heard.
@@ -106,8 +126,8 @@ func (g *Gathered) Vouched(h *Held) bool {
 type Gathered struct {
 	Records  []Held           // in the order of law 7: by instant, then by id
 	Expected []wire.ArchiveID // the enrolled archives, sorted
-	Missing  []wire.ArchiveID // those of them that did not answer in full, sorted
+	Missing  []wire.ArchiveID // those of them that did not answer in full, by themselves or by their mirror, sorted
 	Replied  int              // archives that answered with at least one record of Records
-	Complete bool             // every expected archive answered in full, there is one, and no unlisted one may listen
+	Complete bool             // every expected archive answered in full or has a mirror that did, there is one, and no unlisted one may listen
 	Reason   string           // wire.ReasonAll, ReasonDeadline, ReasonLost or ReasonNoArchives
 }
