@@ -70,6 +70,8 @@ func TestLaw6UnlistedArchives(t *testing.T) {
 		{"nobody is enrolled", census(true), []says{late}, nil, statement{none, 1, false, "deadline", wait}, 1},
 		{"nobody is enrolled, nobody has it", census(true), nil, nil, statement{none, 0, false, "deadline", wait}, 0},
 		{"nobody is enrolled or listens", census(false), nil, nil, statement{none, 0, false, "no-archives", 0}, 0},
+		{"it answers another question", census(true), append([]says{{0, wire.Reply{ArchiveID: "seed-archive", SHA256: wire.Digest{9}, Records: early.reply.Records}}}, all...), three, statement{none, 1, false, "deadline", wait}, 1},
+		{"it has a record that an enrolled one has", census(true), append(all, says{4 * ms, seedOnly("seed-archive", one)}), three, statement{none, 2, false, "deadline", wait}, 1},
 		{"it answers after the wait", census(true), append(all, says{wait + 1, late.reply}), three, statement{none, 1, false, "deadline", wait}, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -135,6 +137,11 @@ func TestNobodyListensEndsTheWaitForStrangers(t *testing.T) {
 		got, took := gatherBy(t, &receipts.Gatherer{Asker: a, Roster: roster{}, Wait: wait, Unlisted: census(true)}, a)
 		if got.Complete || got.Reason != wire.ReasonNoArchives || took != 1 {
 			t.Errorf("%+v after %v", got, took)
+		}
+		a = &asker{t: t, script: []says{{1, seedOnly("seed-archive", minimal("x"))}}, hangUp: 1, nobody: true}
+		got, took = gatherBy(t, &receipts.Gatherer{Asker: a, Roster: roster{}, Wait: wait, Unlisted: census(true)}, a)
+		if got.Complete || got.Reason != wire.ReasonDeadline || len(got.Records) != 1 || took != 2 {
+			t.Errorf("after an answer: %+v after %v", got, took)
 		}
 	})
 }
