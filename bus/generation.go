@@ -158,6 +158,8 @@ func (r *Roster) accept(was rosterEntry, generation int, key string) error {
 	defer r.mu.Unlock()
 	m := r.members[was.ID]
 	m.memory = memory
+	m.unready = m.entry.Enrolled == file.Version
+	r.readmit(r.now())
 	m.hello, m.heard, m.boots, m.twice = wire.Hello{}, time.Time{}, nil, time.Time{}
 	m.waitingAt, m.told, m.proved = time.Time{}, [2]string{}, ""
 	r.log.Warn("a generation of an archive was accepted; older ones are fenced for ever, and it gets no puts until what it acknowledged is accounted for",

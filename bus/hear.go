@@ -42,6 +42,9 @@ type member struct {
 	waitingAt time.Time  // when; zero: never
 	fencedAt  time.Time  // when an older generation was last heard; zero: never
 
+	unready bool   // it was enrolled while others relied on a roster without it: no puts yet
+	lent    string // the process that the aggregator which enrols believes; see borrowed
+
 	told   [2]string // the process and the checkpoint that came last, good or bad, in each way
 	asked  time.Time // when a proof was last asked for
 	proved string    // the process whose log was proved to continue the one remembered
@@ -56,7 +59,7 @@ func (m *member) quarantined(now time.Time) bool {
 }
 
 func (m *member) writable(now time.Time) bool {
-	return m.fresh(now) && m.hello.State == wire.StateUp && !m.quarantined(now) && m.memory.Lost == nil
+	return m.fresh(now) && m.hello.State == wire.StateUp && !m.quarantined(now) && m.memory.Lost == nil && !m.unready
 }
 
 // state is the worst that is known: what an operator has to see to first.
@@ -191,6 +194,9 @@ func (r *Roster) take(m *member, hello wire.Hello, c *signed) (lost bool) {
 // enrol adds the archive of hello to the roster and returns it, or nil if it may
 // not. The file is durable before anybody can place a record there.
 func (r *Roster) enrol(hello wire.Hello) *member {
+	if r.borrows != nil {
+		return nil // who enrols will tell
+	}
 	if find(r.file.Retired, hello.ArchiveID) != nil {
 		r.refuse("retired", hello, "ignoring an archive that was retired; to take it back: verae archives accept "+string(hello.ArchiveID)+"/g"+strconv.Itoa(hello.Generation)+" --key "+hello.Key)
 		return nil
@@ -210,6 +216,7 @@ func (r *Roster) enrol(hello wire.Hello) *member {
 		return nil
 	}
 	r.adopt(file)
+	r.hold(hello.ArchiveID)
 	r.log.Info("archive enrolled", "archive", hello.ArchiveID, "key", hello.Key, "version", file.Version)
 	return r.members[hello.ArchiveID]
 }

@@ -24,8 +24,10 @@ func (r *Roster) Listen(conn *Conn) error {
 		r.prove = conn.proof
 	}
 	r.done.Go(r.watch)
-	r.done.Go(r.remember)
-	r.done.Go(r.proving)
+	if r.borrows == nil {
+		r.done.Go(r.remember)
+		r.done.Go(r.proving)
+	}
 	if err := settle(conn.ctl); err != nil {
 		return fmt.Errorf("bus: roster: %w", err)
 	}
@@ -50,6 +52,7 @@ func (r *Roster) tick() {
 	now := r.now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.readmit(now)
 	for _, m := range r.members {
 		r.note(m, now)
 	}
@@ -96,6 +99,10 @@ func (r *Roster) Close() error {
 	news := r.news
 	r.mu.RUnlock()
 	r.saving.Unlock()
+	if r.borrows != nil {
+		return nil
+	}
+	r.forgetLeases()
 	if !news {
 		return nil
 	}

@@ -25,6 +25,9 @@ func (r *Roster) Acknowledged(id wire.ArchiveID, ack wire.PutAck) {
 			r.news = true
 		}
 	})
+	if mirrors := r.mirrors.Load(); mirrors != nil {
+		mirrors.acked(id, ack.Boot, ack.Seq)
+	}
 }
 
 // Told remembers a checkpoint that came with a message of the process boot.
@@ -91,6 +94,9 @@ func (r *Roster) checkpointOf(m *member, note, boot string, way int) *signed {
 // remembered, and remembers what it adds. It reports whether a loss showed. mu
 // is held.
 func (r *Roster) judge(m *member, h *wire.Hello, c *signed, now time.Time) (lost bool) {
+	if r.borrows != nil {
+		return false // who enrols remembers, and tells
+	}
 	k := &m.memory
 	if m.proved != "" && m.proved != h.Boot {
 		m.proved = ""

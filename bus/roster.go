@@ -5,11 +5,14 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/verae/archive/internal/boottime"
 	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/mirror"
 	"github.com/verae/archive/wire"
 )
 
@@ -51,6 +54,8 @@ type RosterConfig struct {
 	Keys []string
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
+	// Clock counts leases of the roster; nil is the machine's.
+	Clock mirror.Clock
 	// Log gets enrolments and changes of state; nil discards.
 	Log *slog.Logger
 
@@ -70,10 +75,15 @@ type Roster struct {
 	log     *slog.Logger
 	metrics rosterMetrics
 
+	leases  rosterLeases
+	borrows *borrowed // nil: this roster enrols by itself
+
 	hearing sync.Mutex      // serialises hellos and decisions, and with them the roster's file
 	seen    map[string]bool // refusals that have been logged; guarded by hearing
 	saving  sync.Mutex      // serialises writes of the memory's file; taken before mu
 	failed  throttle        // log lines about writes of it
+
+	mirrors atomic.Pointer[Mirrors] // that are kept of its archives; nil: none
 
 	mu      sync.RWMutex // guards all below
 	news    bool         // the memory holds what its file does not
@@ -93,19 +103,7 @@ type Roster struct {
 // OpenRoster reads the roster at cfg.Path and the memory beside it. A damaged or
 // missing file of either is an error of kind Corrupt; see RosterConfig.Create.
 func OpenRoster(cfg RosterConfig) (*Roster, error) {
-	r := &Roster{
-		path: cfg.Path, open: cfg.Open, keys: map[string]bool{},
-		now: cfg.Now, log: orDiscard(cfg.Log), write: cfg.write,
-		seen: map[string]bool{}, members: map[wire.ArchiveID]*member{},
-		wake: make(chan struct{}), watches: map[chan struct{}]struct{}{},
-		stop: make(chan struct{}),
-	}
-	if r.now == nil {
-		r.now = time.Now
-	}
-	if r.write == nil {
-		r.write = writeSealed
-	}
+	r := newRoster(cfg)
 	for _, key := range cfg.Keys {
 		if err := checkKey(key); err != nil {
 			return nil, err
@@ -120,13 +118,37 @@ func OpenRoster(cfg RosterConfig) (*Roster, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.metrics = newRosterMetrics(r)
 	r.adopt(file)
 	r.recall(memory)
+	if err := r.recallLeases(); err != nil {
+		return nil, err
+	}
 	if !found {
 		return r, r.SaveMemory() // before anybody is enrolled
 	}
 	return r, nil
+}
+
+func newRoster(cfg RosterConfig) *Roster {
+	r := &Roster{
+		path: cfg.Path, open: cfg.Open, keys: map[string]bool{},
+		now: cfg.Now, log: orDiscard(cfg.Log), write: cfg.write,
+		leases: rosterLeases{clock: cfg.Clock, holders: map[string]rosterHolder{}},
+		seen:   map[string]bool{}, members: map[wire.ArchiveID]*member{},
+		wake: make(chan struct{}), watches: map[chan struct{}]struct{}{},
+		stop: make(chan struct{}),
+	}
+	if r.now == nil {
+		r.now = time.Now
+	}
+	if r.leases.clock == nil {
+		r.leases.clock = boottime.Now
+	}
+	if r.write == nil {
+		r.write = writeSealed
+	}
+	r.metrics = newRosterMetrics(r)
+	return r
 }
 
 // adopt makes a file that is on disk the one in force.
@@ -192,7 +214,7 @@ func (r *Roster) Speaks(id wire.ArchiveID, boot string) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	m := r.members[id]
-	return m != nil && !m.heard.IsZero() && m.hello.Boot == boot
+	return m != nil && !m.heard.IsZero() && m.hello.Boot == boot && (r.borrows == nil || m.lent == boot)
 }
 
 // Reachable returns how many archives may be offered a put now.

@@ -78,9 +78,19 @@ type CtlStatus struct {
 	Reconcile ReconcileProgress `json:"reconcile"`
 }
 
+// RosterRequest asks, on SubjectRosterGet, for the roster. Who names himself as
+// Holder and has Version of it gets a lease: until it runs out no archive that was
+// enrolled later is given a record. With Release he needs it no longer. An empty
+// message only asks.
+type RosterRequest struct {
+	Holder  string `json:"holder,omitzero"`
+	Version uint64 `json:"version,omitzero"`
+	Release bool   `json:"release,omitzero"`
+}
+
 // RosterReply answers SubjectRosterGet with the archives that are enrolled,
-// alive or not, in the order of their ids. It may be relied upon for LeaseMs
-// milliseconds.
+// alive or not, in the order of their ids. For LeaseMs milliseconds from the
+// moment at which the holder asked he may rely on it; 0 says that he has no lease.
 type RosterReply struct {
 	Version  uint64         `json:"version"`
 	Archives []RosterMember `json:"archives"`
@@ -99,6 +109,7 @@ type RosterMember struct {
 	Before     uint64    `json:"before,omitzero"`
 	Checkpoint string    `json:"checkpoint,omitzero"`
 	State      string    `json:"state"`
+	Boot       string    `json:"boot,omitzero"` // the process that is believed; absent: none was heard
 }
 
 // Check reports the first rule that r breaks, as an *Error.
@@ -122,3 +133,14 @@ func (r CtlReconcile) Check() error { return nil }
 
 // Check returns nil: an archive says itself which sizes its log has had.
 func (r CtlCheckpoint) Check() error { return nil }
+
+// Check reports the first rule that r breaks, as an *Error.
+func (r RosterRequest) Check() error {
+	if r.Holder == "" && !r.Release && r.Version == 0 {
+		return nil
+	}
+	if err := nameGrammar.check(r.Holder); err != nil {
+		return err.in("holder")
+	}
+	return nil
+}

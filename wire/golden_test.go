@@ -65,6 +65,7 @@ var payloads = map[string]sample{
 	"ctl_checkpoint":  sampleOf[CtlCheckpoint](),
 	"ctl_proof":       sampleOf[CtlProof](),
 	"ctl_status":      sampleOf[CtlStatus](),
+	"roster_request":  sampleOf[RosterRequest](),
 	"roster_reply":    sampleOf[RosterReply](),
 
 	"mirror_delta":    sampleOf[Delta](),
