@@ -134,7 +134,7 @@ func (g *Gatherer) begin(q question, expected []wire.ArchiveID) *gathering {
 		answers:  make(map[wire.ArchiveID]*answer, len(expected)),
 		held:     newHoldings(records, bytes),
 		others: strangers{
-			listen:  func() bool { return g.unlisted() || g.joined(expected) },
+			listen:  func() bool { return g.unlisted() || g.joined(expected) || !current(g.Roster) },
 			retired: retired(g.Roster), ids: map[wire.ArchiveID]bool{},
 			held: newHoldings(max(1, records/unlistedShare), bytes/unlistedShare),
 		},

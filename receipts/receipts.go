@@ -102,6 +102,19 @@ func doubted(r Roster) func(wire.ArchiveID) bool {
 	return func(wire.ArchiveID) bool { return false }
 }
 
+// A Current is a Roster that is a copy of another one. Current reports whether it
+// has every archive that may have been given a record: while it does not, one that
+// nobody knows may have something.
+type Current interface {
+	Current() bool
+}
+
+// current is Current of a roster that has it; others are no copies.
+func current(r Roster) bool {
+	c, ok := r.(Current)
+	return !ok || c.Current()
+}
+
 // speaks is Speaks of a roster that has it; others believe every process.
 func speaks(r Roster) func(wire.ArchiveID, string) bool {
 	if s, ok := r.(Speaker); ok {

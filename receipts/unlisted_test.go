@@ -285,3 +285,26 @@ func TestLaw5ForeignLooksLikeAbsentBesideStrangers(t *testing.T) {
 		}
 	}
 }
+
+// copied is a roster of which nobody knows whether it is the newest.
+type copied struct {
+	roster
+	current bool
+}
+
+func (c copied) Current() bool { return c.current }
+
+// TestLaw6AnOldRosterMakesNoAnswerComplete: there may be archives that it does not
+// have.
+func TestLaw6AnOldRosterMakesNoAnswerComplete(t *testing.T) {
+	all := []says{{1, reply("archive-a")}, {2, reply("archive-b")}, {3, reply("archive-c")}}
+	for current, want := range map[bool]statement{true: {none, 0, true, "all", 3}, false: {none, 0, false, "deadline", wait}} {
+		synctest.Test(t, func(t *testing.T) {
+			a := &asker{t: t, script: all}
+			got, took := gatherBy(t, &receipts.Gatherer{Asker: a, Roster: copied{three, current}, Wait: wait}, a)
+			if diff := cmp.Diff(want, stated(got, took), cmp.Transformer("ids", func(r roster) []wire.ArchiveID { return r })); diff != "" {
+				t.Errorf("current %v (-want +got):\n%s", current, diff)
+			}
+		})
+	}
+}
