@@ -9,6 +9,7 @@ type clientMetrics struct {
 	puts       *prometheus.CounterVec // by outcome
 	asks       prometheus.Counter
 	unheard    prometheus.Counter
+	gone       prometheus.Counter
 	late       prometheus.Counter
 	lateAcks   prometheus.Counter
 	badReplies *prometheus.CounterVec // by reason
@@ -21,13 +22,14 @@ func newClientMetrics(a *Archives) clientMetrics {
 		puts:       counters("puts_total", "Puts sent to archives.", "outcome", nil),
 		asks:       counter("queries_total", "Queries published.", nil),
 		unheard:    counter("queries_unheard_total", "Queries that nobody listened to.", nil),
+		gone:       counter("queries_gone_total", "Named archives that a query did not reach: nobody listened for them.", nil),
 		late:       counter("replies_late_total", "Replies to queries that had ended, or never were.", nil),
 		lateAcks:   counter("upload_acks_late_total", "Acknowledgements for uploads that had ended.", nil),
 		badReplies: counters("replies_dropped_total", "Replies that were not passed on.", "reason", nil),
 		lanes:      counters("upload_copies_total", "Copies of uploads by how they ended.", "outcome", nil),
 	}
 	m.all = []prometheus.Collector{
-		m.puts, m.asks, m.unheard, m.late, m.lateAcks, m.badReplies, m.lanes,
+		m.puts, m.asks, m.unheard, m.gone, m.late, m.lateAcks, m.badReplies, m.lanes,
 		gauge("replies_queued_bytes", "Bytes of replies that no query has taken yet.", nil,
 			func() float64 { return float64(a.queued.Load() + a.strange.Load()) }),
 	}

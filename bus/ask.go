@@ -28,21 +28,25 @@ const (
 // An ask collects the replies to one query.
 type ask struct {
 	a      *Archives
-	msg    *nats.Msg       // the query
-	ctx    context.Context // ends with the query
-	once   sync.Once       // of confirm
-	finish func()          // ends the query; may be called again
-	end    chan struct{}   // closed by finish
-	wake   chan struct{}   // has a value when queue or silent changed
+	msg    *nats.Msg           // the query
+	ctx    context.Context     // ends with the query
+	once   sync.Once           // of confirm
+	finish func()              // ends the query; may be called again
+	end    chan struct{}       // closed by finish
+	wake   chan struct{}       // has a value when queue, silent or away changed
+	alone  bool                // nobody but the named archives gets the query
+	gone   chan wire.ArchiveID // gets named archives that are not there; nil: nobody asked for that
 
 	mu     sync.Mutex // guards all below
 	queue  []*nats.Msg
-	named  map[string]*share // of the archives named in the query; the map itself stays
-	all    share             // of them together
-	others share             // of everybody else
-	doubt  bool              // a message said that nobody listens
-	silent bool              // nobody listens
-	over   bool              // nothing is taken any more
+	named  map[string]*share       // of the archives named in the query; the map itself stays
+	all    share                   // of them together
+	others share                   // of everybody else
+	doubt  bool                    // a message said that nobody listens
+	away   []wire.ArchiveID        // named archives that may not be there; pump asks them
+	seen   map[wire.ArchiveID]bool // those that were in away
+	silent bool                    // nobody listens
+	over   bool                    // nothing is taken any more
 }
 
 // Ask publishes q to every archive and returns the replies as they come, pages
@@ -53,18 +57,31 @@ type ask struct {
 //
 // Without a connection the error is Transient, BUS_DISCONNECTED.
 func (a *Archives) Ask(ctx context.Context, q wire.Query, expect []wire.ArchiveID) (replies <-chan wire.Reply, stop func(), err error) {
+	k, replies, stop, err := a.begin(ctx, q, &ask{named: newShares(expect)}, expect)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := a.conn.ctl.PublishMsg(k.msg); err != nil {
+		stop()
+		return nil, nil, sendFault(err, "bus: query")
+	}
+	a.metrics.asks.Inc()
+	return replies, stop, nil
+}
+
+// begin takes replies to q, which is not sent yet.
+func (a *Archives) begin(ctx context.Context, q wire.Query, k *ask, expect []wire.ArchiveID) (_ *ask, replies <-chan wire.Reply, stop func(), err error) {
 	if q.CorrelationID == "" {
 		q.CorrelationID = wire.NewCorrelationID()
 	}
 	if err := q.Check(); err != nil {
-		return nil, nil, fault.New(fault.Invalid, CodeMalformed, "bus: query: %w", err)
+		return nil, nil, nil, fault.New(fault.Invalid, CodeMalformed, "bus: query: %w", err)
 	}
-	msg, err := queryMsg(ctx, q, expect)
-	if err != nil {
-		return nil, nil, err
+	if k.msg, err = queryMsg(ctx, q, expect); err != nil {
+		return nil, nil, nil, err
 	}
 	token := string(q.CorrelationID)
-	k := &ask{a: a, msg: msg, wake: make(chan struct{}, 1), end: make(chan struct{}), named: newShares(expect)}
+	k.a, k.wake, k.end = a, make(chan struct{}, 1), make(chan struct{})
 	asking, cancel := context.WithCancel(ctx)
 	k.ctx = asking
 	k.finish = sync.OnceFunc(func() {
@@ -79,19 +96,13 @@ func (a *Archives) Ask(ctx context.Context, q wire.Query, expect []wire.ArchiveI
 	})
 	if !started {
 		cancel()
-		return nil, nil, fault.New(fault.Conflict, "", "bus: query %s is under way, or the client is closed", token)
+		return nil, nil, nil, fault.New(fault.Conflict, "", "bus: query %s is under way, or the client is closed", token)
 	}
 	unhook := context.AfterFunc(ctx, k.finish)
-	stop = func() {
+	return k, out, func() {
 		unhook()
 		k.finish()
-	}
-	if err := a.conn.ctl.PublishMsg(msg); err != nil {
-		stop()
-		return nil, nil, sendFault(err, "bus: query")
-	}
-	a.metrics.asks.Inc()
-	return out, stop, nil
+	}, nil
 }
 
 // confirm asks once more, with an answer to a subject that no archive knows,
@@ -149,7 +160,10 @@ func queryMsg(ctx context.Context, q wire.Query, expect []wire.ArchiveID) (*nats
 // only when nobody listens.
 func (k *ask) pump(out chan<- wire.Reply) {
 	for {
-		msgs, doubt, silent := k.take()
+		msgs, away, doubt, silent := k.take()
+		for _, id := range away {
+			k.a.replies.running.Go(func() { k.probe(id) })
+		}
 		for i, msg := range msgs {
 			reply, err := wire.DecodeReply(msg.Data)
 			k.done(msg)

@@ -92,10 +92,7 @@ func (k *ask) free(data []byte) {
 // deliver takes a message for the query.
 func (k *ask) deliver(msg *nats.Msg) {
 	if unheard(msg) {
-		k.mu.Lock()
-		k.doubt = true
-		k.mu.Unlock()
-		k.kick()
+		k.nobody(msg)
 		return
 	}
 	if all, most := k.total(msg.Data); all.Add(int64(len(msg.Data))) > most {
@@ -140,13 +137,14 @@ func (k *ask) kick() {
 	}
 }
 
-// take removes and returns what has arrived. doubt says that a message said that
-// nobody listens, silent that it is so.
-func (k *ask) take() (msgs []*nats.Msg, doubt, silent bool) {
+// take removes and returns what has arrived, and the archives that may not be
+// there. doubt says that a message said that nobody listens, silent that it is so.
+func (k *ask) take() (msgs []*nats.Msg, away []wire.ArchiveID, doubt, silent bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	msgs, k.queue = k.queue, nil
-	return msgs, k.doubt, k.silent
+	away, k.away = k.away, nil
+	return msgs, away, k.doubt, k.silent
 }
 
 // done tells the budgets that msg has been taken out.

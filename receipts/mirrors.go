@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/verae/archive/mirror"
 	"github.com/verae/archive/wire"
 )
 
@@ -26,11 +27,7 @@ type Mirrors interface {
 }
 
 // Silence is the word of a mirror that an archive has nothing.
-type Silence struct {
-	ID   wire.ArchiveID
-	Boot string // the process that is mirrored
-	Seq  uint64 // up to which of its records that is known; later ones may be there
-}
+type Silence = mirror.Silence
 
 // silence enters of which archives the mirrors know that they have nothing, and
 // returns the others, which are to answer: those without a mirror that may be

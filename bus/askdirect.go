@@ -1,0 +1,124 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/verae/archive/wire"
+)
+
+// headerSubject is where a server's word that nobody listens names the subject.
+// Older servers do not say it.
+const headerSubject = "Nats-Subject"
+
+// A Ranker may also know of which archives nothing was heard lately: see
+// Roster.unheard.
+type listener interface {
+	unheard(ids []wire.ArchiveID) []wire.ArchiveID
+}
+
+// unheard returns those of ids that are enrolled and have said no hello for
+// HelloTimeout, or none to this process.
+func (r *Roster) unheard(ids []wire.ArchiveID) (silent []wire.ArchiveID) {
+	now := r.now()
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, id := range ids {
+		if m := r.members[id]; m != nil && !m.fresh(now) {
+			silent = append(silent, id)
+		}
+	}
+	return silent
+}
+
+// Direct is Ask, and sends on gone which of the named archives are not there: they
+// said no hello lately, or were asked alone, and the server knows nobody who listens
+// for them. If alone is set, nobody but the named archives gets the query. gone is
+// never closed.
+func (a *Archives) Direct(ctx context.Context, q wire.Query, named []wire.ArchiveID, alone bool) (replies <-chan wire.Reply, gone <-chan wire.ArchiveID, stop func(), err error) {
+	k := &ask{named: newShares(named), alone: alone, gone: make(chan wire.ArchiveID, len(named)), seen: map[wire.ArchiveID]bool{}}
+	if l, ok := a.ranker.(listener); ok {
+		for _, id := range l.unheard(named) {
+			k.miss(id)
+		}
+	}
+	away := slices.Clone(k.away)
+	k, replies, stop, err = a.begin(ctx, q, k, named)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if err := k.send(named, away); err != nil {
+		stop()
+		return nil, nil, nil, sendFault(err, "bus: query")
+	}
+	k.kick()
+	a.metrics.asks.Inc()
+	return replies, k.gone, stop, nil
+}
+
+// send publishes the query to everybody, or to the named one by one, but for those
+// that are asked by probe.
+func (k *ask) send(named, away []wire.ArchiveID) error {
+	if !k.alone {
+		return k.a.conn.ctl.PublishMsg(k.msg)
+	}
+	for _, id := range named {
+		if slices.Contains(away, id) {
+			continue
+		}
+		msg := k.direct(id)
+		msg.Reply = k.msg.Reply
+		if err := k.a.conn.ctl.PublishMsg(msg); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// direct is the query as it is put to one archive.
+func (k *ask) direct(id wire.ArchiveID) *nats.Msg {
+	msg := &nats.Msg{Subject: wire.SubjectCtlPrefix + string(id), Data: k.msg.Data, Header: nats.Header{}}
+	msg.Header.Set(wire.HeaderOp, wire.OpDirect)
+	if left := k.msg.Header.Get(wire.HeaderDeadline); left != "" {
+		msg.Header.Set(wire.HeaderDeadline, left)
+	}
+	return msg
+}
+
+// nobody takes a message that says that nobody listens: to queries, or to one
+// archive.
+func (k *ask) nobody(msg *nats.Msg) {
+	id, direct := strings.CutPrefix(msg.Header.Get(headerSubject), wire.SubjectCtlPrefix)
+	k.mu.Lock()
+	switch {
+	case direct && k.named[id] != nil:
+		k.miss(wire.ArchiveID(id))
+	case !direct && !k.alone:
+		k.doubt = true
+	}
+	k.mu.Unlock()
+	k.kick()
+}
+
+// miss has a named archive probed, once. mu is held.
+func (k *ask) miss(id wire.ArchiveID) {
+	if k.seen != nil && !k.seen[id] {
+		k.seen[id] = true
+		k.away = append(k.away, id)
+	}
+}
+
+// probe puts the query to one archive, with an answer to a subject that nobody else
+// knows: whoever heard a query can say that nobody listens, and must not take an
+// archive out of it. One that is there answers as it answers any query.
+func (k *ask) probe(id wire.ArchiveID) {
+	_, err := k.a.conn.ctl.RequestMsgWithContext(k.ctx, k.direct(id))
+	if errors.Is(err, nats.ErrNoResponders) {
+		k.a.metrics.gone.Inc()
+		k.gone <- id // it has room for all that are named
+	}
+}

@@ -1,0 +1,211 @@
+package bus
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+
+	"github.com/verae/archive/wire"
+)
+
+// direct has the archives of w take questions on their ctl subjects.
+func (w *world) direct(t *testing.T, sites ...*site) {
+	t.Helper()
+	for _, s := range sites {
+		if _, err := s.conn.subscribe(s.conn.ctl, wire.SubjectCtlPrefix+string(s.node.id), "", s.service.onDirect); err != nil {
+			t.Fatal(err)
+		}
+		if err := settle(s.conn.ctl); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// heard is what comes of a direct question until who is expected has answered and
+// who is gone is known.
+func (w *world) heard(t *testing.T, named []wire.ArchiveID, alone bool, answers, gone int) (records map[wire.ArchiveID]int, away []wire.ArchiveID) {
+	t.Helper()
+	replies, absent, stop, err := w.archives.Direct(t.Context(), query("subject"), named, alone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	records = map[wire.ArchiveID]int{}
+	late := time.After(30 * time.Second)
+	for len(records) < answers || len(away) < gone {
+		select {
+		case r := <-replies:
+			records[r.ArchiveID] = len(r.Records)
+		case id := <-absent:
+			away = append(away, id)
+		case <-late:
+			t.Fatalf("%v answered, %v are gone", records, away)
+		}
+	}
+	slices.Sort(away)
+	return records, away
+}
+
+// A question to the named alone is heard by nobody else, and of who is not there
+// the server's word comes at once.
+func TestDirectQuestionsReachTheNamedAlone(t *testing.T) {
+	w := startWorld(t, 3, patient, nil)
+	w.direct(t, w.sites...)
+	for _, id := range w.ids {
+		if _, err := w.archives.Put(t.Context(), id, note("subject", "body")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	heard := make(chan *nats.Msg, 8)
+	if _, err := w.conn.ctl.ChanSubscribe(wire.SubjectQuery, heard); err != nil {
+		t.Fatal(err)
+	}
+	records, gone := w.heard(t, []wire.ArchiveID{"archive-a", "archive-c", "archive-x", "archive-y"}, true, 2, 2)
+	if diff := cmp.Diff(map[wire.ArchiveID]int{"archive-a": 1, "archive-c": 1}, records); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]wire.ArchiveID{"archive-x", "archive-y"}, gone); diff != "" {
+		t.Error(diff)
+	}
+	if err := w.conn.ctl.Flush(); err != nil || len(heard) != 0 || w.sites[1].node.queries != 0 {
+		t.Errorf("%v; %d queries to everybody, %d to an archive that was not named", err, len(heard), w.sites[1].node.queries)
+	}
+	if n := count(w.archives.metrics.gone); n != 2 {
+		t.Errorf("%d counted as gone", n)
+	}
+}
+
+// sleepy is a static ranker that has not heard some of its archives.
+type sleepy struct {
+	static
+	silent []wire.ArchiveID
+}
+
+func (s sleepy) unheard(ids []wire.ArchiveID) []wire.ArchiveID {
+	return slices.DeleteFunc(slices.Clone(ids), func(id wire.ArchiveID) bool { return !slices.Contains(s.silent, id) })
+}
+
+// TestArchivesThatWereNotHeardAreAskedWhetherTheyAreThere: beside a question to
+// everybody too. One that is there answers, and is not gone.
+func TestArchivesThatWereNotHeardAreAskedWhetherTheyAreThere(t *testing.T) {
+	for _, alone := range []bool{false, true} {
+		w := startWorld(t, 2, patient, nil)
+		w.direct(t, w.sites...)
+		named := append(slices.Clone(w.ids), "archive-x", "archive-y")
+		w.archives.ranker = sleepy{static(named), []wire.ArchiveID{"archive-b", "archive-x"}}
+		gone := []wire.ArchiveID{"archive-x"}
+		if alone {
+			gone = append(gone, "archive-y") // the question itself went to each
+		}
+		records, away := w.heard(t, named, alone, 2, len(gone))
+		if diff := cmp.Diff([]wire.ArchiveID{"archive-a", "archive-b"}, slices.Sorted(maps.Keys(records))); diff != "" {
+			t.Errorf("alone: %v: %s", alone, diff)
+		}
+		if diff := cmp.Diff(gone, away); diff != "" {
+			t.Errorf("alone: %v: %s", alone, diff)
+		}
+	}
+}
+
+// Whoever heard a question can send a message that says that nobody listens. That
+// takes no archive out of it, and a word about somebody else takes nobody out.
+func TestNobodyTakesAnArchiveOutOfAQuestion(t *testing.T) {
+	for _, alone := range []bool{false, true} {
+		w := startWorld(t, 1, patient, nil)
+		w.direct(t, w.sites...)
+		q := query("subject")
+		q.CorrelationID = "the-query"
+		replies, gone, stop, err := w.archives.Direct(t.Context(), q, w.ids, alone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stop()
+		forger := connect(t, w.server, "forger").ctl
+		for _, subject := range []string{wire.SubjectCtlPrefix + "archive-a", wire.SubjectCtlPrefix + "archive-a", wire.SubjectCtlPrefix + "archive-x", wire.SubjectQuery, ""} {
+			msg := &nats.Msg{Subject: wire.SubjectReplyPrefix + "the-query", Header: nats.Header{"Status": {"503"}}}
+			if subject != "" {
+				msg.Header.Set(headerSubject, subject)
+			}
+			if err := forger.PublishMsg(msg); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// The probe is a question as well: it is answered a second time.
+		for range 2 {
+			select {
+			case r, ok := <-replies:
+				if !ok || r.ArchiveID != "archive-a" {
+					t.Errorf("alone: %v: %+v, %v", alone, r, ok)
+				}
+			case id := <-gone:
+				t.Errorf("alone: %v: %s is gone", alone, id)
+			case <-time.After(30 * time.Second):
+				t.Fatal("no answer")
+			}
+		}
+		w.sites[0].node.mu.Lock()
+		most := w.sites[0].node.queries
+		w.sites[0].node.mu.Unlock()
+		if want := 3; most > want {
+			t.Errorf("alone: %v: the forger had the archive asked %d times", alone, most)
+		}
+	}
+}
+
+// What ends a question ends the probes too, and one that can not be asked leaves
+// nothing behind.
+func TestDirectQuestionsEnd(t *testing.T) {
+	w := startWorld(t, 1, patient, nil)
+	w.archives.ranker = sleepy{static(w.ids), w.ids}
+	if _, err := w.sites[0].conn.ctl.Subscribe(wire.SubjectCtlPrefix+"archive-a", func(*nats.Msg) {}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.sites[0].conn.ctl.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	_, _, stop, err := w.archives.Direct(ctx, query("x"), w.ids, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	eventually(t, "the question is over", func() bool { return w.openAsks() == 0 })
+	stop()
+	if _, _, _, err := w.archives.Direct(t.Context(), wire.Query{}, w.ids, true); err == nil {
+		t.Error("a query that breaks the contract was sent")
+	}
+	if err := w.server.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "disconnected", func() bool { return !w.conn.ctl.IsConnected() })
+	w.archives.ranker = static(w.ids)
+	for _, alone := range []bool{false, true} {
+		if _, _, _, err := w.archives.Direct(t.Context(), query("x"), w.ids, alone); err == nil || w.openAsks() != 0 {
+			t.Errorf("alone: %v: %v, %d questions left open", alone, err, w.openAsks())
+		}
+	}
+}
+
+// A roster tells who said nothing lately, of those that it knows.
+func TestRosterTellsWhoWasNotHeard(t *testing.T) {
+	b := newBench(t, RosterConfig{Open: true})
+	b.say(helloOf("archive-a", "boot"), helloOf("archive-b", "boot"))
+	asked := []wire.ArchiveID{"archive-a", "archive-b", "archive-x"}
+	if got := b.unheard(asked); len(got) != 0 {
+		t.Errorf("%v said something", got)
+	}
+	b.now = b.now.Add(HelloTimeout + 1)
+	b.say(helloOf("archive-b", "boot"))
+	if diff := cmp.Diff([]wire.ArchiveID{"archive-a"}, b.unheard(asked)); diff != "" {
+		t.Error(diff)
+	}
+	b.open()
+	if diff := cmp.Diff([]wire.ArchiveID{"archive-a", "archive-b"}, b.unheard(asked)); diff != "" {
+		t.Errorf("after a restart: %s", diff)
+	}
+}
