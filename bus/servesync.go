@@ -20,6 +20,8 @@ const (
 	MaxQueuedSyncs = 256
 	MaxQueuedCtls  = 64
 
+	largeAnswer = 32 << 10 // bytes, from which on answers take the bulk connection
+
 	syncWorkers = 4
 	ctlWorkers  = 8 // some of them wait for pulls
 )
@@ -55,6 +57,9 @@ type SyncConfig struct {
 	Peers      *Peers
 	Puller     Puller
 	Reconciler Reconciler
+	// Queries answers queries that are put to this archive alone; it has to be
+	// drained later. Nil: they are refused.
+	Queries *ArchiveService
 	// Log gets what no sender is told; nil discards.
 	Log *slog.Logger
 }
@@ -69,7 +74,10 @@ type SyncService struct {
 	log   *slog.Logger
 	syncs *workers
 	ctls  *workers
+	ctl   map[string]operation
 	subs  []*nats.Subscription
+
+	mirrors *mirrorService // nil: nobody may mirror the node's filter
 
 	asked    *prometheus.CounterVec // by op and outcome
 	failures throttle
@@ -91,21 +99,24 @@ func ServeSync(conn *Conn, cfg SyncConfig) (*SyncService, error) {
 			Help: "Questions of other archives and orders of aggregators, by operation and outcome.",
 		}, []string{"op", "outcome"}),
 	}
+	s.ctl = s.ctlOps()
+	s.mirrors = newMirrorService(conn, id, cfg.Node)
+	syncs := s.syncOps()
 	for _, b := range []struct {
+		nc     *nats.Conn
 		prefix string
-		work   *workers
-		ops    map[string]operation
+		take   nats.MsgHandler
 	}{
-		{wire.SubjectSyncPrefix, s.syncs, s.syncOps()},
-		{wire.SubjectCtlPrefix, s.ctls, s.ctlOps()},
+		{conn.bulk, wire.SubjectSyncPrefix, func(msg *nats.Msg) { s.take(s.syncs, syncs, msg) }},
+		{conn.ctl, wire.SubjectCtlPrefix, s.onCtl},
 	} {
-		sub, err := conn.subscribe(conn.bulk, b.prefix+string(id), "", func(msg *nats.Msg) { s.take(b.work, b.ops, msg) })
+		sub, err := conn.subscribe(b.nc, b.prefix+string(id), "", b.take)
 		if err != nil {
 			return nil, errors.Join(err, s.end())
 		}
 		s.subs = append(s.subs, sub)
 	}
-	if err := settle(conn.bulk); err != nil {
+	if err := settle(conn.ctl, conn.bulk); err != nil {
 		return nil, errors.Join(err, s.end())
 	}
 	return s, nil
@@ -119,16 +130,49 @@ func (s *SyncService) end() error {
 }
 
 // Drain takes nothing new and returns when what was taken is answered. When ctx
-// is done before, what is still running is cancelled.
+// is done before, what is still running is cancelled. Whoever has a lease on the
+// filter is told before that the archive is draining, and has a second to give it
+// back.
 func (s *SyncService) Drain(ctx context.Context) error {
+	if s.mirrors != nil && !s.mirrors.feed.Idle() {
+		s.sayDraining()
+		s.mirrors.release(ctx)
+	}
 	err := s.conn.drain(ctx, s.subs...)
 	s.syncs.close(ctx)
 	s.ctls.close(ctx)
+	if s.mirrors != nil {
+		s.mirrors.close(ctx)
+	}
 	return err
 }
 
+// sayDraining puts the node into that state and sends its hello, as the service
+// that is drained next does.
+func (s *SyncService) sayDraining() {
+	s.mirrors.feed.Refuse(fault.New(fault.Transient, "DRAINING", "bus: the archive is stopping"))
+	if n, ok := s.cfg.Node.(interface{ SetState(state string) }); ok {
+		n.SetState(wire.StateDraining)
+	}
+	hello := s.cfg.Node.Hello()
+	hello.Proto = helloProto
+	data, err := wire.Encode(hello)
+	if err == nil {
+		err = s.conn.ctl.Publish(wire.SubjectHelloPrefix+string(s.id), data)
+	}
+	if err != nil && s.failures.now() {
+		s.log.Warn("could not say that the archive is draining", "err", err)
+	}
+}
+
 // Metrics returns the service's collectors, labelled with the archive's id.
-func (s *SyncService) Metrics() []prometheus.Collector { return []prometheus.Collector{s.asked} }
+func (s *SyncService) Metrics() []prometheus.Collector {
+	all := []prometheus.Collector{s.asked}
+	if s.mirrors != nil {
+		all = append(all, s.mirrors.metrics...)
+	}
+	return all
+}
 
 // An operation answers one question.
 type operation func(ctx context.Context, data []byte) (answer, error)
@@ -148,6 +192,11 @@ func (s *SyncService) take(work *workers, ops map[string]operation, msg *nats.Ms
 		s.answer("unknown", msg, answer{}, fault.New(fault.Invalid, CodeMalformed, "header %s: %q is no operation on this subject", wire.HeaderOp, name))
 		return
 	}
+	s.run(work, name, op, msg)
+}
+
+// run has a worker answer a question.
+func (s *SyncService) run(work *workers, name string, op operation, msg *nats.Msg) {
 	if !work.try(func(ctx context.Context) {
 		a, err := op(ctx, msg.Data)
 		s.answer(name, msg, a, err)
@@ -177,7 +226,11 @@ func (s *SyncService) answer(op string, msg *nats.Msg, a answer, err error) {
 			reply.Header.Set(wire.HeaderOffset, strconv.FormatInt(a.at, 10))
 			reply.Header.Set(wire.HeaderSize, strconv.FormatInt(a.size, 10))
 		}
-		err = msg.RespondMsg(reply)
+		if a.fragment || len(a.data) > largeAnswer {
+			err = s.conn.bulk.PublishMsg(reply) // nothing small waits behind it
+		} else {
+			err = msg.RespondMsg(reply)
+		}
 	}
 	if err != nil {
 		s.asked.WithLabelValues(op, "unsent").Inc()
