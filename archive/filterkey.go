@@ -69,26 +69,32 @@ func ParseFilterKey(text []byte) (bloom.Secret, error) {
 }
 
 // withFilterKey reads the key file that the configuration names.
-func (c Config) withFilterKey() (Config, error) {
-	path := c.FilterKeyFile
-	if path == "" {
-		return c, nil
+func (c Config) withFilterKey() (_ Config, err error) {
+	if c.FilterKeyFile != "" {
+		c.Bloom.Secret, err = ReadFilterKey(c.FilterKeyFile)
 	}
+	return c, err
+}
+
+// ReadFilterKey reads a fleet's filter key from the file that FILTER_KEY_FILE names,
+// which others than its owner must not be able to read. The error is of kind
+// fault.Invalid, code FILTER_KEY.
+func ReadFilterKey(path string) (s bloom.Secret, err error) {
 	info, err := os.Stat(path)
 	if err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
-		return c, fault.New(fault.Invalid, "FILTER_KEY", "archive: FILTER_KEY_FILE %s has mode %04o, so others can read it; chmod go-rwx %s, or make another key if they may have", path, info.Mode().Perm(), path)
+		return s, fault.New(fault.Invalid, "FILTER_KEY", "archive: FILTER_KEY_FILE %s has mode %04o, so others can read it; chmod go-rwx %s, or make another key if they may have", path, info.Mode().Perm(), path)
 	}
 	var text []byte
 	if err == nil {
 		text, err = pebblex.ReadFile(nil, path, maxFilterKey)
 	}
 	if err != nil {
-		return c, fault.New(fault.Invalid, "FILTER_KEY", "archive: FILTER_KEY_FILE: %w", err)
+		return s, fault.New(fault.Invalid, "FILTER_KEY", "archive: FILTER_KEY_FILE: %w", err)
 	}
-	if c.Bloom.Secret, err = ParseFilterKey(text); err != nil {
-		return c, fault.New(fault.Invalid, "FILTER_KEY", "archive: FILTER_KEY_FILE %s: %w", path, err)
+	if s, err = ParseFilterKey(text); err != nil {
+		return s, fault.New(fault.Invalid, "FILTER_KEY", "archive: FILTER_KEY_FILE %s: %w", path, err)
 	}
-	return c, nil
+	return s, nil
 }
 
 func cut(b []byte, n int) []byte { return b[:min(len(b), n)] }

@@ -37,6 +37,11 @@ type Aggregator struct {
 
 	UnlistedArchives string `env:"UNLISTED_ARCHIVES" enum:"auto,census,wait,none" default:"auto" help:"How to know of archives that only know the original contract, and are not enrolled: census asks the embedded NATS server who listens, wait takes them to be there always, none says that there are none; auto is census on the embedded server, else wait. While there may be one, every lookup takes the whole wait and is not complete."`
 
+	FilterKeyFile  string `env:"FILTER_KEY_FILE" help:"File with the filter key of the archives, the same as theirs, which nobody but its owner may read. With it the aggregator mirrors their filters, and waits for no archive that surely has nothing for the caller. Empty: every lookup waits for the answers of all archives."`
+	Mirrors        string `env:"MIRRORS" enum:"on,off" default:"on" help:"Whether the aggregator mirrors the filters of the archives, if it has FILTER_KEY_FILE. off: every lookup waits for the answers of all archives, and archives never wait for this aggregator before they acknowledge a record."`
+	MirrorMaxBytes uint64 `env:"MIRROR_MAX_BYTES" default:"0" help:"Most memory, in bytes, for the mirrors of all archives, which need as much as the archives' own views filters. An archive whose filter finds no room is asked every time. 0: a quarter of the memory that the process may have by GOMEMLIMIT or its control group; without those no limit."`
+	QueryMode      string `env:"QUERY_MODE" enum:"auto,broadcast,directed" default:"auto" help:"Who gets a query: broadcast sends it to every archive, directed to each of those alone of which an answer is expected; auto is directed with more than 16 enrolled archives, else broadcast. While an archive that is not enrolled may be listening, and might miss it, every query is broadcast."`
+
 	WaitArchive int `name:"wait-archive-ms" env:"WAIT_ARCHIVE_MS" default:"1500" help:"Milliseconds that a query waits for archives, at most."`
 	Late        int `name:"late-ms" env:"LATE_MS" default:"10000" help:"Milliseconds after that wait in which a submission with includeAttached still takes replies; if they add records, one event job.updated tells. 0 turns that off."`
 	WaitJob     int `name:"wait-job-ms" env:"WAIT_JOB_MS" default:"25000" help:"Milliseconds that a client may wait for a job, at most; Zapier cuts at 30000."`

@@ -23,9 +23,9 @@ type Archived struct {
 	ArchiveID string `env:"ARCHIVE_ID" help:"Name of this archive: up to 32 of a-z, 0-9 and '-'. It is part of subjects and receipts and never changes: a directory of another archive is refused."`
 
 	PutCopies      int           `env:"PUT_COPIES" default:"2" help:"Copies that the fleet keeps of a record. An archive needs it for puts that nobody placed, and to see which records have too few."`
-	BloomKeys      uint64        `env:"BLOOM_KEYS" default:"1000000" help:"Keys the filter is first sized for; it grows. About 2 bytes each."`
-	BloomErrorRate float64       `env:"BLOOM_ERROR_RATE" default:"0.001" help:"Share of queries for absent keys that the filter lets through to the store: 0.000001 to 0.5."`
-	BloomMaxBytes  uint64        `env:"BLOOM_MAX_BYTES" default:"0" help:"Most memory, in bytes, for the filter, which needs 2 to 4 a key and half as much again while it is rebuilt. With less it lets more queries through to the store, and denies nothing. 0: a quarter of the memory that the process may have by GOMEMLIMIT or its control group; without those no limit."`
+	BloomKeys      uint64        `env:"BLOOM_KEYS" default:"1000000" help:"Keys that each of the two filters is first sized for; they grow. About 2 bytes each."`
+	BloomErrorRate float64       `env:"BLOOM_ERROR_RATE" default:"0.001" help:"Share of absent keys that each filter lets through: 0.000001 to 0.5."`
+	BloomMaxBytes  uint64        `env:"BLOOM_MAX_BYTES" default:"0" help:"Most memory, in bytes, for the two filters together, half for each, which needs 2 to 4 a key and half as much again while it is rebuilt. With less it lets more queries through to the store, and denies nothing. 0: a quarter of the memory that the process may have by GOMEMLIMIT or its control group; without those no limit."`
 	FilterKeyFile  string        `env:"FILTER_KEY_FILE" help:"File with the key of the filters of all archives, which nobody but its owner may read: 32 hex digits, as openssl rand -hex 16 makes them. With another key the filter is built anew at the next start. Empty: the archive makes a key of its own."`
 	UploadIdle     int           `name:"upload-idle-s" env:"UPLOAD_IDLE_S" default:"60" help:"Seconds after which an upload whose sender is silent is removed."`
 	LeaseMS        int           `name:"lease-ms" env:"LEASE_MS" default:"2000" help:"Milliseconds that an archive which was restored from a backup takes no records after its first start."`
@@ -181,7 +181,7 @@ func startArchive(ctx context.Context, c Archived, log *slog.Logger, level *slog
 	health := &serve.Health{}
 	addArchiveChecks(health, node, files)
 	health.Add(serve.Check{Name: "bus", Func: func(context.Context) error { return connected(conn) }})
-	copyMetrics, err := c.startCopies(conn, node, files, log, stack, health)
+	copyMetrics, err := c.startCopies(conn, service, node, files, log, stack, health)
 	if err != nil {
 		return nil, err
 	}

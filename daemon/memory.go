@@ -10,14 +10,23 @@ import (
 	"strings"
 )
 
-// filterShare is which part of the memory that a process may have its filter
-// takes at most, unless BLOOM_MAX_BYTES says.
+// filterShare is which part of the memory that a process may have its filters
+// take at most, unless BLOOM_MAX_BYTES or MIRROR_MAX_BYTES says.
 const filterShare = 4
 
 // filterBytes returns the most memory for the filter; 0 is no limit.
 func (c *Archived) filterBytes() uint64 {
-	if c.BloomMaxBytes > 0 {
-		return c.BloomMaxBytes
+	return shareOfMemory(c.BloomMaxBytes)
+}
+
+// mirrorBytes returns the most memory for the mirrors of all archives; 0 is no
+// limit.
+func (c *Aggregator) mirrorBytes() uint64 { return shareOfMemory(c.MirrorMaxBytes) }
+
+// shareOfMemory is what was set, or else the share of filters.
+func shareOfMemory(set uint64) uint64 {
+	if set > 0 {
+		return set
 	}
 	return memoryLimit(debug.SetMemoryLimit(-1), os.DirFS("/")) / filterShare
 }

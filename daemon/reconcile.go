@@ -22,7 +22,7 @@ import (
 // startCopies starts what an archive does with others: it serves them, fetches
 // from them, and sees to copies. The parts are on the stack so that they end
 // before the stores.
-func (c *Archived) startCopies(conn *bus.Conn, node *archive.Node, files *blob.Store, log *slog.Logger, stack *serve.Stack, health *serve.Health) ([]prometheus.Collector, error) {
+func (c *Archived) startCopies(conn *bus.Conn, queries *bus.ArchiveService, node *archive.Node, files *blob.Store, log *slog.Logger, stack *serve.Stack, health *serve.Health) ([]prometheus.Collector, error) {
 	peers, err := bus.NewPeers(conn, bus.PeersConfig{Self: wire.ArchiveID(c.ArchiveID), Log: log})
 	if err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func (c *Archived) startCopies(conn *bus.Conn, node *archive.Node, files *blob.S
 	reconciler := archive.NewReconciler(archive.ReconcilerConfig{
 		Node: node, Puller: puller, Fleet: peers, Copies: c.PutCopies, Every: c.ReconcileEvery, PerSecond: c.ReconcileRate, Log: log,
 	})
-	service, err := bus.ServeSync(conn, bus.SyncConfig{Node: node, Blobs: files, Peers: peers, Puller: puller, Reconciler: reconciler, Log: log})
+	service, err := bus.ServeSync(conn, bus.SyncConfig{Node: node, Blobs: files, Peers: peers, Puller: puller, Reconciler: reconciler, Queries: queries, Log: log})
 	if err != nil {
 		return nil, err
 	}

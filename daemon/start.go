@@ -32,6 +32,7 @@ type aggregator struct {
 	nats      *server.Server // nil when NATS_URL names another
 	conn      *bus.Conn
 	roster    *bus.Roster
+	mirrors   *bus.Mirrors // nil: there are none
 	client    *bus.Archives
 	ledger    *ledger.Ledger
 	vault     *vault.Vault
@@ -51,7 +52,7 @@ type aggregator struct {
 // fails.
 func (a *aggregator) start() error {
 	for _, step := range []func() error{
-		a.startStores, a.startBus, a.startRoster, a.startCosigning, a.startEngine, a.startDoors, a.startHTTP, a.startAdmin,
+		a.startStores, a.startBus, a.startRoster, a.startMirrors, a.startCosigning, a.startEngine, a.startDoors, a.startHTTP, a.startAdmin,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -171,7 +172,10 @@ func (a archives) Enrolled() []wire.ArchiveID         { return a.roster.Enrolled
 func (a archives) Version() uint64                    { return a.roster.Version() }
 
 func (a *aggregator) startEngine() (err error) {
-	a.gatherer = &receipts.Gatherer{Asker: a.client, Roster: a.roster, Wait: time.Duration(a.WaitArchive) * time.Millisecond, Unlisted: a.unlisted(), Log: a.log}
+	a.gatherer = &receipts.Gatherer{
+		Asker: a.client, Roster: a.roster, Wait: time.Duration(a.WaitArchive) * time.Millisecond, Unlisted: a.unlisted(),
+		Mirrors: a.silences(), Direct: a.direct(), Log: a.log,
+	}
 	a.engine, err = jobs.Open(jobs.Config{
 		Dir: a.path(dirJobs), Ledger: a.ledger, Archives: archives{a.client, a.roster}, Copies: archives{a.client, a.roster}, Gatherer: a.gatherer, Vault: a.vault, Announce: a.conn,
 		PutCopies: a.PutCopies, PutMinCopies: a.PutMinCopies, PutWait: time.Duration(a.PutWait) * time.Millisecond,
@@ -270,7 +274,7 @@ func (a *aggregator) addChecks() {
 
 func (a *aggregator) startAdmin() error {
 	task, err := a.admin(a.log, a.level, a.stack, &a.health, a.backupOrders(),
-		a.conn.Metrics(), a.roster.Metrics(), a.client.Metrics(), a.ledger.Metrics(), a.cosigning.Metrics(), a.vault.Metrics(), a.gatherer.Metrics(), a.engine.Metrics(), a.edge.Metrics(), a.disks.metrics(), a.census.metrics())
+		a.conn.Metrics(), a.roster.Metrics(), a.mirrorMetrics(), a.client.Metrics(), a.ledger.Metrics(), a.cosigning.Metrics(), a.vault.Metrics(), a.gatherer.Metrics(), a.engine.Metrics(), a.edge.Metrics(), a.disks.metrics(), a.census.metrics())
 	a.tasks = append(a.tasks, task)
 	return err
 }

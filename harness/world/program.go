@@ -116,7 +116,7 @@ func address(url string) string {
 func (w *World) settings(name string) []string {
 	env := []string{"DATA_DIR=" + w.dir(name), "READY_FILE=" + w.readyFile(name)}
 	if name == Aggregator {
-		env = append(env, "HTTP_ADDR="+w.cfg.HTTPAddr, "NATS_LISTEN="+w.cfg.NATSAddr, "API_KEYS_FILE="+w.keysFile())
+		env = append(env, "HTTP_ADDR="+w.cfg.HTTPAddr, "NATS_LISTEN="+w.cfg.NATSAddr, "API_KEYS_FILE="+w.keysFile(), "FILTER_KEY_FILE="+w.filterKeyFile())
 	} else {
 		env = append(env, "ARCHIVE_ID="+name, "NATS_URL="+w.natsURL, "FILTER_KEY_FILE="+w.filterKeyFile(), "ADMIN_ADDR=127.0.0.1:0") // one address can not be all the archives'
 	}
