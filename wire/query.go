@@ -1,6 +1,9 @@
 package wire
 
-import "reflect"
+import (
+	"bytes"
+	"reflect"
+)
 
 // Check reports the first rule that q breaks, as an *Error.
 func (q Query) Check() error {
@@ -37,11 +40,49 @@ func (q *Query) check() *Error {
 // refuses and for digests in another form than 64 hex characters: Decode then
 // says why, or reads them.
 func QueryDigest(data []byte) (d Digest, ok bool) {
+	if d, ok := plainDigest(data); ok {
+		return d, true
+	}
 	s := scanner{data: data, watch: queryShape}
 	if s.document(queryShape) != nil || s.span[1]-s.span[0] != hexLen+2 {
 		return Digest{}, false
 	}
 	return digestOfHex(data[s.span[0]+1 : s.span[1]-1])
+}
+
+// plainDigest reads what Encode makes of a Query without kinds: its keys in their
+// order, no blanks, and strings of printable ASCII without escapes. That breaks
+// no rule of Decode, and is known at a third of the cost. What it refuses may be
+// a Query all the same.
+func plainDigest(data []byte) (d Digest, ok bool) {
+	_, data, ok = plainString(data, `{"correlationId":"`)
+	if !ok {
+		return Digest{}, false
+	}
+	hex, data, ok := plainString(data, `,"sha256":"`)
+	if !ok {
+		return Digest{}, false
+	}
+	_, data, ok = plainString(data, `,"tenantId":"`)
+	if !ok || string(data) != `,"kinds":[]}` {
+		return Digest{}, false
+	}
+	return digestOfHex(hex)
+}
+
+// plainString cuts prefix, which ends in a quote, and the text up to the next
+// quote off data.
+func plainString(data []byte, prefix string) (text, rest []byte, ok bool) {
+	if len(data) < len(prefix) || string(data[:len(prefix)]) != prefix {
+		return nil, nil, false
+	}
+	text, rest, ok = bytes.Cut(data[len(prefix):], []byte{'"'})
+	for _, c := range text {
+		if c < ' ' || c > '~' || c == '\\' {
+			return nil, nil, false
+		}
+	}
+	return text, rest, ok
 }
 
 var queryShape = shapeOf(reflect.TypeFor[Query]())

@@ -85,6 +85,16 @@ func TestQueryDigestIsTheQuerysOwn(t *testing.T) {
 		ok       bool
 	}{
 		{"plain", `{"correlationId":"c","sha256":"` + helloHex + `","tenantId":"a","kinds":[]}`, true},
+		{"quote in the id", `{"correlationId":"c\"","sha256":"` + helloHex + `","tenantId":"a","kinds":[]}`, true},
+		{"escape in the tenant", `{"correlationId":"c","sha256":"` + helloHex + `","tenantId":"\u0061","kinds":[]}`, true},
+		{"lone surrogate in the tenant", `{"correlationId":"c","sha256":"` + helloHex + `","tenantId":"\ud800","kinds":[]}`, false},
+		{"control character", `{"correlationId":"` + "\x01" + `","sha256":"` + helloHex + `","tenantId":"a","kinds":[]}`, false},
+		{"invalid UTF-8", `{"correlationId":"` + "\xff" + `","sha256":"` + helloHex + `","tenantId":"a","kinds":[]}`, false},
+		{"beyond ASCII", `{"correlationId":"é","sha256":"` + helloHex + `","tenantId":"a","kinds":[]}`, true},
+		{"with kinds", `{"correlationId":"c","sha256":"` + helloHex + `","tenantId":"a","kinds":["k"]}`, true},
+		{"plain and more", `{"correlationId":"c","sha256":"` + helloHex + `","tenantId":"a","kinds":[]}{}`, false},
+		{"plain and cut", `{"correlationId":"c","sha256":"` + helloHex + `","tenantId":"a","kinds":[]`, false},
+		{"plain and cut in a string", `{"correlationId":"c","sha256":"` + helloHex, false},
 		{"upper case", `{"sha256":"` + strings.ToUpper(helloHex) + `"}`, true},
 		{"blanks", "\t{ \"sha256\" : \"" + helloHex + "\" }\n", true},
 		{"escaped key", `{"sha\u003256":"` + helloHex + `"}`, true},
