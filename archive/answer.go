@@ -18,7 +18,7 @@ import (
 // it as a query that was met with silence if so. It costs a few memory reads, so
 // a caller can ask before it decodes a query.
 func (n *Node) Absent(digest wire.Digest) bool {
-	if n.filter.Test(digest) != bloom.Absent {
+	if n.keys.set.Test(digest) != bloom.Absent {
 		return false
 	}
 	n.metrics.miss.Inc()
@@ -34,24 +34,30 @@ func (n *Node) Absent(digest wire.Digest) bool {
 //
 // The reply shares no memory with the store and stays valid after Close.
 func (n *Node) Answer(ctx context.Context, q wire.Query) (wire.Reply, bool, error) {
-	ready := n.filter.Ready()
+	ready := n.keys.set.Ready()
 	if n.Absent(q.SHA256) {
 		return wire.Reply{}, false, nil
 	}
 	if err := q.Check(); err != nil {
 		return wire.Reply{}, false, invalid(err)
 	}
+	s, ok := n.mayShow(q.TenantID, q.SHA256)
+	if !ok {
+		n.metrics.miss.Inc()
+		return wire.Reply{}, false, nil
+	}
 	if err := n.enter(); err != nil {
 		return wire.Reply{}, false, err
 	}
 	defer n.leave()
+	s.keys = ready
 	rows, steered := 0, false
-	records, lost, err := n.visible(ctx, q.SHA256, q.TenantID, func(r row) bool {
+	records, lost, err := n.visible(ctx, q.SHA256, q.TenantID, &s, func(r row) bool {
 		rows, steered = rows+1, steered || r.steers(q.TenantID)
 		return len(q.Kinds) == 0 || slices.Contains(q.Kinds, r.kind)
 	})
 	if err == nil {
-		n.confirm(ready, rows > 0)
+		n.confirm(s, rows > 0)
 		err = n.addRetention(ctx, q, records, steered)
 	}
 	n.metrics.query(rows, len(records), err)
@@ -68,8 +74,12 @@ func (n *Node) Answer(ctx context.Context, q wire.Query) (wire.Reply, bool, erro
 // in mode C. If several are, one whose root is cid is preferred. False means that
 // there is none for this caller.
 func (n *Node) FileOf(ctx context.Context, viewer wire.TenantID, cid string, digest [32]byte) (wire.File, bool, error) {
-	ready := n.filter.Ready()
-	if n.filter.Test(digest) == bloom.Absent {
+	ready := n.keys.set.Ready()
+	if n.keys.set.Test(digest) == bloom.Absent {
+		return wire.File{}, false, nil
+	}
+	s, ok := n.mayShow(viewer, digest)
+	if !ok {
 		return wire.File{}, false, nil
 	}
 	if err := n.enter(); err != nil {
@@ -77,12 +87,13 @@ func (n *Node) FileOf(ctx context.Context, viewer wire.TenantID, cid string, dig
 	}
 	defer n.leave()
 	rows := 0
-	records, _, err := n.visible(ctx, digest, viewer, func(r row) bool {
+	s.keys = ready
+	records, _, err := n.visible(ctx, digest, viewer, &s, func(r row) bool {
 		rows++
 		return r.kind == wire.KindFile && r.roles&roleBlock != 0
 	})
 	if err == nil {
-		n.confirm(ready, rows > 0)
+		n.confirm(s, rows > 0)
 	}
 	if err != nil || len(records) == 0 {
 		return wire.File{}, false, err
@@ -91,19 +102,10 @@ func (n *Node) FileOf(ctx context.Context, viewer wire.TenantID, cid string, dig
 	return *records[i].File, true, nil
 }
 
-// confirm tells the filter what came of its "perhaps": whether there was anything
-// under the digest, for whomever. ready is whether it was complete when it was
-// asked.
-func (n *Node) confirm(ready, found bool) {
-	if ready {
-		n.filter.Confirm(found)
-	}
-}
-
 // visible returns the durable records under digest that want takes and viewer
 // may see, as he may see them, in log order, and how many of his own are lost and
-// have not been stored again.
-func (n *Node) visible(ctx context.Context, digest [32]byte, viewer wire.TenantID, want func(row) bool) (records []wire.Record, lost uint64, err error) {
+// have not been stored again. s sees what is read.
+func (n *Node) visible(ctx context.Context, digest [32]byte, viewer wire.TenantID, s *sight, want func(row) bool) (records []wire.Record, lost uint64, err error) {
 	type hit struct {
 		seq uint64
 		id  wire.RecordID
@@ -111,9 +113,11 @@ func (n *Node) visible(ctx context.Context, digest [32]byte, viewer wire.TenantI
 	var hits []hit
 	var gone map[wire.RecordID]struct{} // made when it is needed: it hardly ever is
 	err = n.scanAll(digest, n.durable.Load(), func(seq uint64, r row) bool {
+		wanted, there := want(r) && r.mayShow(viewer), !n.lost.has(seq)
+		s.row(r, there, wanted)
 		switch {
-		case !want(r) || !r.mayShow(viewer):
-		case !n.lost.has(seq):
+		case !wanted:
+		case there:
 			hits = append(hits, hit{seq, r.id})
 		case r.tenant == viewer:
 			if gone == nil {
@@ -135,6 +139,7 @@ func (n *Node) visible(ctx context.Context, digest [32]byte, viewer wire.TenantI
 			return nil, 0, err
 		}
 		delete(gone, h.id) // it was stored again
+		s.record(&rec)
 		if seen, ok := rec.For(viewer); ok {
 			records = append(records, seen)
 		}

@@ -189,17 +189,26 @@ func copiedLineage(db *pebble.DB, c Config) (lineage, error) {
 	return readLineage(db, c, number, ed25519.PublicKey(values[metaPublicKey]))
 }
 
-// loadCopy builds the filter of a copy, so that Check tries it.
+// loadCopy builds the filters of a copy, so that Check tries them.
 func (n *Node) loadCopy(ctx context.Context) error {
-	n.filter = bloom.New(n.filterParams())
+	n.makeFilters(n.cfg.Bloom.Secret)
+	for _, f := range n.filters() {
+		f.set = bloom.New(f.params())
+	}
 	n.metrics = newMetrics(n)
 	rows, err := n.iterate(prefixBounds(prefixIndex))
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(n.loadRows(ctx, rows, n.tail.seq), rows.Close()); err != nil {
+	intakes := n.intakes()
+	if err := errors.Join(n.loadRows(ctx, rows, n.tail.seq, intakes), rows.Close()); err != nil {
 		return err
 	}
-	n.filter.Complete()
+	for _, in := range intakes {
+		if in.err != nil {
+			return in.err
+		}
+		in.f.set.Complete()
+	}
 	return nil
 }

@@ -197,8 +197,8 @@ func barePut(db *pebble.DB, i uint64) error {
 	return errors.Join(bareRows(batch, rec, rec.ID(), i+1), batch.Commit(pebble.Sync))
 }
 
-// BenchmarkMiss is a query for which the archive has nothing. The limit, with
-// decoding, is 2 us and 0 allocations.
+// BenchmarkMiss is a query for which the archive has nothing, or nothing for the
+// caller. The limit, with decoding, is 2 us and 0 allocations.
 func BenchmarkMiss(b *testing.B) {
 	n, _ := benchNode(b)
 	defer mustClose(b, n)
@@ -217,6 +217,16 @@ func BenchmarkMiss(b *testing.B) {
 				b.Fatal(ok, err)
 			}
 		}
+	})
+	b.Run("foreign", func(b *testing.B) {
+		q := query("dave", digest("bench 7"))
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, ok, err := n.Answer(context.Background(), q); ok || err != nil {
+				b.Fatal(ok, err)
+			}
+		}
+		b.ReportMetric(2000, "ns/op-limit")
 	})
 	b.Run("decode+absent", func(b *testing.B) {
 		b.ReportAllocs()
@@ -269,10 +279,10 @@ func BenchmarkOpen(b *testing.B) {
 	left := Config{Dir: c.Dir + "-crashed", ID: c.ID, Bloom: c.Bloom}
 	benchCrash(b, n, left.Dir)
 	chaos := rand.NewPCG(1, 2)
-	for n.filter.Keys() < uint64(keys) { // as if there were more records
+	for n.keys.set.Keys() < uint64(keys) { // as if there were more records
 		var key [32]byte
 		binary.LittleEndian.PutUint64(key[:], chaos.Uint64())
-		n.filter.Add(key)
+		n.keys.set.Add(key)
 	}
 	mustClose(b, n)
 	nothing := func(Config) error { return nil }
@@ -308,7 +318,7 @@ func BenchmarkOpen(b *testing.B) {
 					b.Fatal(err)
 				}
 				b.StopTimer()
-				for wait := true; wait && !n.filter.Ready(); {
+				for wait := true; wait && !n.keys.set.Ready(); {
 					select {
 					case <-n.Loaded(): // else it never will be
 						wait = false
@@ -317,7 +327,7 @@ func BenchmarkOpen(b *testing.B) {
 				}
 				ready += time.Since(began)
 				<-n.Loaded()
-				if !n.filter.Ready() {
+				if !n.keys.set.Ready() {
 					b.Fatal("the filter is not complete")
 				}
 				loaded += time.Since(began)
@@ -364,7 +374,7 @@ func benchClaim(to, whole Config, seq uint64) error {
 	}
 	head, err := n.headAt(seq)
 	if err == nil {
-		err = n.filter.Save(filterFS{vfs.Default}, filepath.Join(to.Dir, "filters", "keys"), bloom.Mark{Identity: n.filterIdentity(), Seq: seq, Head: head})
+		err = n.keys.set.Save(filterFS{vfs.Default}, filepath.Join(to.Dir, "filters", "keys"), bloom.Mark{Identity: n.keys.identity(), Seq: seq, Head: head})
 	}
 	<-n.Loaded()
 	return errors.Join(err, n.Close())
@@ -380,10 +390,10 @@ func BenchmarkRebuildFilter(b *testing.B) {
 	putAll(b, n, records)
 	n.stop()
 	n.background.Wait()
-	keys := n.filter.Keys()
+	keys := n.keys.set.Keys()
 	b.ResetTimer()
 	for b.Loop() {
-		if err := n.rebuildOnce(context.Background(), 2*keys, n.fillFilter); err != nil {
+		if err := n.keys.rebuildOnce(context.Background(), 2*keys, n.keys.fill); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -17,9 +17,10 @@ type rowScan struct {
 	key      []byte // the last key that was read or skipped; nil if there is none
 	limited  bool   // to what is checked at a time
 	buf      []byte
-	sums     []lanes // by ranges of sequence numbers
-	size     int     // bytes of keys and values
-	unread   bool    // some could not be read
+	sums     []lanes   // by ranges of sequence numbers
+	size     int       // bytes of keys and values
+	unread   bool      // some could not be read
+	filters  []*intake // that must have the rows; made by the first
 
 	indexRows, tenantRows, putIDs uint64
 }
@@ -95,9 +96,7 @@ func (s *rowScan) row(key, value []byte) {
 	switch key[0] {
 	case prefixIndex:
 		s.indexRows++
-		if digest, _, _ := indexKeyParts(key); c.n.filter != nil && c.n.scrubKeys(c.n.filter.Hash(digest)) > 0 {
-			c.found(Finding{Kind: FindingFilter, What: fmt.Sprintf("the filter denied digest %x of seq %d, and has it now", digest, seq), Seq: seq})
-		}
+		s.scrub(seq, key, value)
 	case prefixTenant:
 		s.tenantRows++
 	case prefixPut:
@@ -105,6 +104,21 @@ func (s *rowScan) row(key, value []byte) {
 	}
 	s.buf = append(append(s.buf[:0], key...), value...)
 	s.sums[seq>>p.Shift].add(p.hashRow(s.buf))
+}
+
+// scrub looks in the filters for a row of the index. One whose record can not be
+// read is left to those who read the log.
+func (s *rowScan) scrub(seq uint64, key, value []byte) {
+	if s.filters == nil && s.c.n.wake != nil { // else there are none
+		s.filters = s.c.n.intakes()
+	}
+	digest, _, _ := indexKeyParts(key)
+	for _, in := range s.filters {
+		var err error
+		if in.buf, err = in.hashing.row(in.buf[:0], digest, seq, value); err == nil && in.f.scrub(in.buf...) > 0 {
+			s.c.found(Finding{Kind: FindingFilter, What: fmt.Sprintf("the filter %s denied digest %x of seq %d, and has it now", in.f.name, digest, seq), Seq: seq})
+		}
+	}
 }
 
 // skip goes on behind rows that can not be read; end says that none can.

@@ -132,15 +132,17 @@ func (n *Node) prior(it *pebble.Iterator, p *pending, absent map[putKey]struct{}
 		}
 		absent[p.putID] = struct{}{}
 	}
-	ready := n.filter.Ready()
-	if n.filter.Test(p.id) == bloom.Absent {
+	ready := n.keys.set.Ready()
+	if n.keys.set.Test(p.id) == bloom.Absent {
 		return outcome{}, false
 	}
 	seq, err := n.seqOf(p.id)
 	if err != nil {
 		return outcome{err: err}, true
 	}
-	n.confirm(ready, seq != 0)
+	if ready {
+		n.keys.set.Confirm(seq != 0)
+	}
 	return outcome{seq: seq, duplicate: true}, seq != 0
 }
 
@@ -173,7 +175,7 @@ func (n *Node) store(it *pebble.Iterator, r resolution) error {
 	if err := n.admit(fresh); err != nil {
 		return err
 	}
-	if err := errors.Join(n.keeper.overdue(), n.inGrace(), n.tending.stays()); err != nil {
+	if err := errors.Join(n.keeper.overdue(), n.inGrace(), n.keys.stays(), n.views.stays()); err != nil {
 		return err
 	}
 	batch := n.db.NewBatch()
@@ -184,10 +186,11 @@ func (n *Node) store(it *pebble.Iterator, r resolution) error {
 	if err != nil {
 		return errors.Join(err, batch.Close())
 	}
-	for _, p := range fresh {
+	for _, p := range fresh { // before anyone can see the record
 		for _, at := range p.places {
-			n.filter.Add(at.digest) // before anyone can see the record
+			n.keys.set.Add(at.digest)
 		}
+		n.views.add(p.pairs)
 	}
 	began := time.Now()
 	if err := n.db.Apply(batch, pebble.Sync); err != nil {
@@ -199,7 +202,7 @@ func (n *Node) store(it *pebble.Iterator, r resolution) error {
 	n.storedAt.Store(end.storedAt)
 	n.durable.Store(end.seq)
 	n.keeper.offer(bones, end.head())
-	signal(n.tending.wake)
+	signal(n.wake)
 	for _, p := range fresh {
 		n.lost.found(p.id)
 	}

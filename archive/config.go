@@ -34,12 +34,13 @@ type Config struct {
 	// Files knows the bytes of files. Nil means that the archive takes no file
 	// records.
 	Files Files
-	// Bloom sizes the filter. A Capacity below what the store holds is raised.
+	// Bloom sizes the filters, each of which gets half of MaxBytes. A Capacity below
+	// what the store holds is raised.
 	Bloom bloom.Params
 	// FilterKeyFile is a file on the disk, whatever FS is, with the key that all
 	// filters of a fleet share, see NewFilterKey; nobody but its owner may read it.
 	// It decides Bloom.Secret. Without both the archive has a key of its own, and
-	// its filter is for nobody else.
+	// its filters are for nobody else.
 	FilterKeyFile string
 	// CacheSize and MemTableSize are Pebble's, in bytes; 0 means the defaults of
 	// package pebblex.

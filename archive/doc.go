@@ -11,12 +11,12 @@
 //     record before it is synced, so readers stop at the durable sequence number.
 //   - Append only: a [Node] has no method that changes or removes a record, and
 //     every batch passes a guard that lets nothing through but new keys.
-//   - No false negative: a key is in the filter before its record can be seen,
-//     and while the filter is not complete every query is answered from the store.
-//     A stored filter is used only if it is of this log, as far as it says, and
-//     what came later is added to it from the log.
-//   - Silence is honest: the filter decides that there is nothing; that there is
-//     something is decided by the tenant check. A miss, a foreign record and a
+//   - No false negative: a record is in both filters, under its digests and under
+//     the pairs of its viewers and its digests, before it can be seen, and a filter
+//     that is not complete says perhaps. A stored filter is used only if it is of
+//     this log, as far as it says, and what came later is added to it from the log.
+//   - Silence is honest: a filter decides that there is nothing, or nothing for the
+//     caller; that there is something is decided by the tenant check. A miss, a foreign record and a
 //     kind that was not asked for are the same silence.
 //   - Loss is loud: a gap in the log, an index that disagrees with it, a frame
 //     whose checksum or content hash is wrong are errors of kind fault.Corrupt
@@ -37,8 +37,8 @@
 //	highwater    the mark: the newest signed checkpoint of the log
 //	leaves       the skeleton: what each leaf of the log is made of
 //	generations  the generation rows once more
-//	filter.key   what positions in the filter are derived under
-//	filters/     snapshots of the filter; it is built anew without them
+//	filter.key   what positions in the filters are derived under
+//	filters/     snapshots of the filters; they are built anew without them
 //
 // # Keys of the store, layout 2
 //

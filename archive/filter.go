@@ -1,11 +1,12 @@
 package archive
 
 import (
-	"context"
 	"crypto/ed25519"
+	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"time"
 
@@ -13,33 +14,98 @@ import (
 
 	"github.com/verae/archive/bloom"
 	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/mirror"
 	"github.com/verae/archive/wire"
 )
 
 // keysPerRecord is how many digests a record is expected to be indexed under,
-// with some room; it sizes the filter that is built at open.
+// with some room; it sizes the filters that are built at open.
 const keysPerRecord = 3
 
-// filterDir is where the snapshots of the filter are: derived, like the index,
-// and not in a backup. Each filter has a directory of its own in filters.
-func (c Config) filterDir() string { return c.FS.PathJoin(c.Dir, "filters", "keys") }
+// filter is one of the two filters of an archive, with its snapshots and what has
+// become of them. It is derived, like the index: whatever it lacks is in the store.
+//
+//   - keys has the digests that anything is stored under.
+//   - views has the pairs of a viewer and a digest that the viewer may see
+//     something under, perhaps: see viewing.
+type filter struct {
+	n    *Node
+	name string // of its directory and in messages
+	kind string // in the identity of its snapshots
+	dir  string // of its snapshots
+	set  *bloom.Set
 
-// filterParams sizes the filter of an archive for the records that it has.
-func (n *Node) filterParams() bloom.Params { return n.filterParamsWith(n.cfg.Bloom.Secret) }
+	// hashing returns what says under which hashes the filter has what is stored,
+	// for one goroutine.
+	hashing func() hashing
 
-func (n *Node) filterParamsWith(s bloom.Secret) bloom.Params {
-	p := n.cfg.Bloom
-	p.Secret, p.Rebuilds = s, true
-	p.Capacity = max(p.Capacity, keysPerRecord*n.identity.lineage.records(n.durable.Load()))
+	tending
+}
+
+// hashing appends to dst the hashes that a filter has of something, and returns it.
+type hashing interface {
+	// row is for a row of the index.
+	row(dst []bloom.Hash, digest [digestLen]byte, seq uint64, value []byte) ([]bloom.Hash, error)
+	// record is for a record that is indexed under places.
+	record(dst []bloom.Hash, rec *wire.PutRecord, places []place) []bloom.Hash
+}
+
+// digests is the hashing of the filter keys.
+type digests struct{ set *bloom.Set }
+
+func (d digests) row(dst []bloom.Hash, digest [digestLen]byte, _ uint64, _ []byte) ([]bloom.Hash, error) {
+	return append(dst, d.set.Hash(digest)), nil
+}
+
+func (d digests) record(dst []bloom.Hash, _ *wire.PutRecord, places []place) []bloom.Hash {
+	for _, at := range places {
+		dst = append(dst, d.set.Hash(at.digest))
+	}
+	return dst
+}
+
+// makeFilters prepares both filters, which have no sets yet, for a secret.
+func (n *Node) makeFilters(s bloom.Secret) {
+	n.secret = s
+	if s.ID == 0 { // nobody else has to know the pairs
+		rand.Read(n.secret.Key[:]) // never fails: crypto/rand crashes the program instead
+	}
+	n.public = mirror.ViewerKey(n.secret.Key, wire.Public)
+	n.wake = make(chan struct{}, 1)
+	n.keys.name, n.keys.kind = "keys", "verae-filter-store/1"
+	n.views.name, n.views.kind = "views", "verae-filter-views/1"
+	for _, f := range n.filters() {
+		f.n, f.dir = n, n.cfg.FS.PathJoin(n.cfg.Dir, "filters", f.name)
+	}
+	n.keys.hashing = func() hashing { return digests{n.keys.set} }
+	n.views.hashing = func() hashing { return n.newViewing() }
+}
+
+// filters returns both filters.
+func (n *Node) filters() [2]*filter { return [2]*filter{&n.keys, &n.views} }
+
+// params sizes the filter for the records that the archive has. The memory for
+// filters is halved between the two: a viewer's pairs are about as many as digests.
+func (f *filter) params() bloom.Params {
+	p := f.n.cfg.Bloom
+	p.Secret, p.Rebuilds = f.n.secret, true
+	p.Capacity = max(p.Capacity, keysPerRecord*f.n.identity.lineage.records(f.n.durable.Load()))
+	if p.MaxBytes > 0 {
+		p.MaxBytes = max(p.MaxBytes/2, 1)
+	}
 	return p
 }
 
-// filterIdentity names the log that a snapshot is of: that of one generation,
-// which has a key of its own.
-func (n *Node) filterIdentity() [16]byte {
+// known reports whether the filter has everything, as far as it can be told: the
+// index is not needed to complete it.
+func (f *filter) known() bool { return f.set.Ready() || f.set.Denied() }
+
+// identity names the filter and the log that its snapshots are of: that of one
+// generation, which has a key of its own.
+func (f *filter) identity() [16]byte {
 	h := sha256.New()
-	public, _ := n.identity.key.Public().(ed25519.PublicKey)
-	fmt.Fprintf(h, "verae-filter-store/1\n%s\n", n.cfg.ID)
+	public, _ := f.n.identity.key.Public().(ed25519.PublicKey)
+	fmt.Fprintf(h, "%s\n%s\n", f.kind, f.n.cfg.ID)
 	h.Write(public)
 	return [16]byte(h.Sum(nil)[:16])
 }
@@ -57,107 +123,67 @@ func (n *Node) headAt(seq uint64) ([32]byte, error) {
 	return root, nil
 }
 
-// openFilter makes the filter of the newest snapshot that is one of this log. It
-// is complete if that has every record; else replay, or the scan of the index,
-// completes it. No write may come to the store before openFilter returns, nor
-// after it while tending.stays says no.
-func (n *Node) openFilter() {
-	p := n.filterParamsWith(n.filterSecret())
-	n.tending.wake = make(chan struct{}, 1)
-	dir := n.cfg.filterDir()
-	if _, err := n.cfg.FS.Stat(dir); errors.Is(err, os.ErrNotExist) {
-		n.filter = bloom.New(p)
+// openFilters makes both filters of their newest snapshots that are of this log.
+// One is complete if its snapshot has every record; else replay, or the scan of the
+// index, completes it. No write may come to the store before openFilters returns,
+// nor after it while tending.stays of one says no.
+func (n *Node) openFilters() {
+	n.makeFilters(n.filterSecret())
+	for _, f := range n.filters() {
+		f.open()
+		n.health.watch(f.stays)
+	}
+}
+
+func (f *filter) open() {
+	n, p := f.n, f.params()
+	if _, err := n.cfg.FS.Stat(f.dir); errors.Is(err, os.ErrNotExist) {
+		f.set = bloom.New(p)
 		return
 	}
-	began := time.Now()
-	set, report, err := bloom.Load(filterFS{n.cfg.FS}, dir, p, bloom.Store{Identity: n.filterIdentity(), Last: n.tail.seq, HeadAt: n.headAt})
-	n.filter = set
+	began, log := time.Now(), f.log()
+	set, report, err := bloom.Load(filterFS{n.cfg.FS}, f.dir, p, bloom.Store{Identity: f.identity(), Last: n.tail.seq, HeadAt: n.headAt})
+	f.set = set
 	for _, why := range report.Rejected {
-		n.cfg.Log.Warn("a snapshot of the filter is not used", "err", why)
-		n.tending.rejected.Add(1)
+		log.Warn("a snapshot of the filter is not used", "err", why)
+		f.rejected.Add(1)
 		if fault.CodeOf(why) == "SNAPSHOT_AHEAD" {
-			n.tending.ahead.Add(1)
+			f.ahead.Add(1)
 		}
 	}
-	n.tending.corruptChunks.Store(uint64(report.CorruptChunks))
+	f.corruptChunks.Store(uint64(report.CorruptChunks))
 	if err != nil {
-		n.discardFilters(err)
+		f.discard(err)
 	}
 	if report.File == "" {
 		return
 	}
-	n.tending.loaded, n.tending.from = true, report.Seq
+	f.loaded, f.from = true, report.Seq
 	if err == nil && report.CorruptChunks == 0 && report.Clamped == 0 {
-		n.tending.covered.Store(report.Seq)
-		n.tending.saved.Store(set.Keys())
+		f.covered.Store(report.Seq)
+		f.saved.Store(set.Keys())
 	}
 	if report.Seq == n.tail.seq {
 		set.Complete()
 	}
-	n.cfg.Log.Info("the filter was read", "keys", set.Keys(), "seq", report.Seq, "corruptChunks", report.CorruptChunks, "dur", time.Since(began))
+	log.Info("the filter was read", "keys", set.Keys(), "seq", report.Seq, "corruptChunks", report.CorruptChunks, "dur", time.Since(began))
 }
 
-// discardFilters removes snapshots that are not to be believed. Until that is
-// done the archive takes no records: with others under the same numbers, a later
-// start would believe them.
-func (n *Node) discardFilters(why error) {
-	n.tending.covered.Store(0)
-	err := bloom.Discard(filterFS{n.cfg.FS}, n.cfg.filterDir())
+// log returns the log with the filter's name.
+func (f *filter) log() *slog.Logger { return f.n.cfg.Log.With("filter", f.name) }
+
+// discard removes snapshots that are not to be believed. Until that is done the
+// archive takes no records: with others under the same numbers, a later start would
+// believe them.
+func (f *filter) discard(why error) {
+	f.covered.Store(0)
+	err := bloom.Discard(filterFS{f.n.cfg.FS}, f.dir)
 	if err == nil {
-		n.tending.hold(nil)
-		n.cfg.Log.Warn("the snapshots of the filter were removed", "dir", n.cfg.filterDir(), "err", why)
+		f.hold(nil)
+		f.log().Warn("the snapshots of the filter were removed", "dir", f.dir, "err", why)
 		return
 	}
-	n.cfg.Log.Error("snapshots of the filter can not be removed; the archive takes no records until they are", "dir", n.cfg.filterDir(), "err", err)
-	n.tending.hold(fault.New(fault.Transient, "FILTER_STAYS",
-		"archive: snapshots of the filter that are not to be believed can not be removed from %s, and records that come now might be denied later; look at its disk and its permissions, or remove the directory: %w", n.cfg.filterDir(), err))
-}
-
-// replay puts the keys of the records after the snapshot, up to last, into the
-// filter, from the log. It fails if a record can not be read, or its file is not
-// here to tell the blocks: then the index has to be read.
-func (n *Node) replay(ctx context.Context, last uint64) (err error) {
-	it, err := n.iterate(logKey(n.tending.from+1), logKey(last+1))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, it.Close()) }()
-	log, prev, places := n.identity.lineage, n.tending.from, []place(nil)
-	for valid := it.First(); valid; valid = it.Next() {
-		seq, ok := logSeq(it.Key())
-		if !ok || log.records(seq) != log.records(prev)+1 {
-			return fmt.Errorf("archive: log key %x comes after seq %d", it.Key(), prev)
-		}
-		if places, err = n.placesAgain(ctx, it.Value(), seq, places[:0]); err != nil {
-			return err
-		}
-		for _, at := range places {
-			n.filter.Add(at.digest)
-		}
-		n.tending.replayed.Add(uint64(len(places)))
-		prev = seq
-	}
-	if err := it.Error(); err != nil || log.records(prev) == log.records(last) {
-		return err
-	}
-	return fmt.Errorf("archive: the log has nothing after seq %d, and should up to %d", prev, last)
-}
-
-// placesAgain appends what a log entry is indexed under.
-func (n *Node) placesAgain(ctx context.Context, value []byte, seq uint64, places []place) ([]place, error) {
-	f, err := decodeFrame(value)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("archive: seq %d: %w", seq, err)
-	case f.lost || f.Seq != seq:
-		return nil, fmt.Errorf("archive: seq %d is a stub, or the record of seq %d", seq, f.Seq)
-	}
-	rec := f.portable()
-	var blocks [][digestLen]byte
-	if rec.File != nil {
-		if blocks, err = n.blocks(ctx, rec.File); err != nil {
-			return nil, err
-		}
-	}
-	return appendPlaces(places, &rec, wire.RecordID(f.RecordID), blocks), ctx.Err()
+	f.log().Error("snapshots of the filter can not be removed; the archive takes no records until they are", "dir", f.dir, "err", err)
+	f.hold(fault.New(fault.Transient, "FILTER_STAYS",
+		"archive: snapshots of the filter %s that are not to be believed can not be removed from %s, and records that come now might be denied later; look at its disk and its permissions, or remove the directory: %w", f.name, f.dir, err))
 }

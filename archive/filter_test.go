@@ -13,8 +13,10 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/verae/archive/bloom"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/internal/pebblex/faultfs"
+	"github.com/verae/archive/mirror"
 	"github.com/verae/archive/wire"
 )
 
@@ -34,7 +36,38 @@ func recordAt(i int) wire.PutRecord {
 		r.Part = i
 		return r
 	}
-	return metadata(alice, digest(fmt.Sprint("subject ", i)), fmt.Sprintf(`{"n":%d}`, i))
+	r := metadata(alice, digest(fmt.Sprint("subject ", i)), fmt.Sprintf(`{"n":%d}`, i))
+	switch i % 7 {
+	case 1:
+		r.ShareWith = []wire.Share{{TenantID: bob, Mode: wire.ModeProofs}, {TenantID: wire.Public, Mode: wire.ModeFiles}}
+	case 5:
+		r.Kind = wire.KindPrivateMetadata
+	}
+	return r
+}
+
+// viewersOf returns who may see something of a record.
+func viewersOf(r wire.PutRecord) (all []wire.TenantID) {
+	all = append(all, r.TenantID)
+	for _, s := range r.ShareWith {
+		if r.Kind != wire.KindPrivateMetadata {
+			all = append(all, s.TenantID)
+		}
+	}
+	return all
+}
+
+// deniesPair returns a viewer of a stored record who would be denied it, under its
+// subject, its id, its file or one of the blocks, or "".
+func deniesPair(n *Node, r wire.PutRecord, blocks ...[digestLen]byte) string {
+	for _, at := range placesOf(&r, r.ID(), blocks) {
+		for _, viewer := range viewersOf(r) {
+			if n.views.set.TestHash(mirror.Pair(n.secret.Key, viewer, at.digest)) == bloom.Absent {
+				return fmt.Sprintf("%s under %x", viewer, at.digest)
+			}
+		}
+	}
+	return ""
 }
 
 // filtered returns the image of an archive with so many records that was closed
@@ -92,13 +125,32 @@ func deniesNone(t testing.TB, n *Node, records int) {
 				t.Fatalf("record %d of %d is denied under %s", i, records, d)
 			}
 		}
+		var blocks [][digestLen]byte
+		if r.File != nil {
+			blocks = [][digestLen]byte{digest("root"), digest("leaf")}
+		}
+		if who := deniesPair(n, r, blocks...); who != "" {
+			t.Fatalf("record %d of %d is denied to %s", i, records, who)
+		}
 	}
 	if records > 3 && (n.Absent(digest("root")) || n.Absent(digest("leaf")) || n.Absent(digest("bytes of the file"))) {
 		t.Error("the file or a block of it is denied")
 	}
 }
 
-const snapshotPath = "data/filters/keys/snapshot"
+const (
+	snapshotPath = "data/filters/keys/snapshot"
+	viewsPath    = "data/filters/views/snapshot"
+)
+
+// surelyAbsent reports whether the filter denies what is not there.
+func (f *filter) surelyAbsent() bool {
+	if f.name == "keys" {
+		return f.n.Absent(digest("not there"))
+	}
+	_, perhaps := f.n.mayShow(alice, digest("not there"))
+	return !perhaps
+}
 
 // TestFilterTable opens archives beside snapshots that are theirs, and such that
 // are not. Nothing is denied while the filter is completed nor later, whatever is
@@ -119,6 +171,7 @@ func TestFilterTable(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		image    image
+		of       string // which filter the rest is of; empty: both. The other one is as it was left
 		records  int
 		file     bool   // whether the file of the records is there
 		ready    bool   // when Open returns
@@ -126,19 +179,28 @@ func TestFilterTable(t *testing.T) {
 		refused  uint64 // snapshots
 		corrupt  uint64 // chunks
 	}{
-		"as it was left":       {whole, records, true, true, 0, 0, 0},
-		"older":                {whole.with(half, "filters/"), records, true, false, records, 0, 0},
-		"older, file not here": {whole.with(half, "filters/"), records, false, false, 0, 0, 0},
-		"newer":                {half.with(whole, "filters/"), records / 2, true, true, 0, 1, 0}, // the one before is used
-		"of another history":   {whole.with(other, "filters/"), records, true, false, records, 1, 0},
-		"of another archive":   {whole.with(stranger, "filter"), records, true, false, 0, 1, 0},
-		"under another key":    {whole.with(stranger, "filter.key"), records, true, false, 0, 2, 0},
-		"key damaged":          {whole.changed("data/filter.key", flip(5)), records, true, false, 0, 2, 0},
-		"no key":               {whole.with(nil, "filter.key"), records, true, false, 0, 2, 0},
-		"no snapshot":          {whole.with(nil, "filters/"), records, true, false, 0, 0, 0},
-		"header damaged":       {whole.changed(snapshotPath, flip(30)), records, true, false, records, 1, 0},
-		"a chunk damaged":      {whole.changed(snapshotPath, flip(200)), records, true, true, 0, 0, 1},
-		"nothing stored":       {filtered(t, nil), 0, true, false, 0, 0, 0},
+		"as it was left":             {whole, "", records, true, true, 0, 0, 0},
+		"older":                      {whole.with(half, "filters/"), "", records, true, false, records, 0, 0},
+		"older, file not here":       {whole.with(half, "filters/"), "", records, false, false, 0, 0, 0},
+		"newer":                      {half.with(whole, "filters/"), "", records / 2, true, true, 0, 1, 0}, // the one before is used
+		"of another history":         {whole.with(other, "filters/"), "", records, true, false, records, 1, 0},
+		"of another archive":         {whole.with(stranger, "filter"), "", records, true, false, 0, 1, 0},
+		"under another key":          {whole.with(stranger, "filter.key"), "", records, true, false, 0, 2, 0},
+		"key damaged":                {whole.changed("data/filter.key", flip(5)), "", records, true, false, 0, 2, 0},
+		"no key":                     {whole.with(nil, "filter.key"), "", records, true, false, 0, 2, 0},
+		"no snapshot":                {whole.with(nil, "filters/"), "", records, true, false, 0, 0, 0},
+		"header damaged":             {whole.changed(snapshotPath, flip(30)), "keys", records, true, false, records, 1, 0},
+		"a chunk damaged":            {whole.changed(snapshotPath, flip(200)), "keys", records, true, true, 0, 0, 1},
+		"header of views damaged":    {whole.changed(viewsPath, flip(30)), "views", records, true, false, records, 1, 0},
+		"a chunk of views damaged":   {whole.changed(viewsPath, flip(200)), "views", records, true, true, 0, 0, 1},
+		"no views":                   {whole.with(nil, "filters/views"), "views", records, true, false, 0, 0, 0},
+		"views older":                {whole.with(half, "filters/views"), "views", records, true, false, records, 0, 0},
+		"views newer":                {half.with(whole, "filters/views"), "views", records / 2, true, true, 0, 1, 0},
+		"views of another history":   {whole.with(other, "filters/views"), "views", records, true, false, records, 1, 0},
+		"views of another archive":   {whole.with(stranger, "filters/views"), "views", records, true, false, 0, 1, 0},
+		"keys in the place of views": {whole.changed(viewsPath, func([]byte) []byte { return whole[snapshotPath] }), "views", records, true, false, records, 1, 0},
+		"views in the place of keys": {whole.changed(snapshotPath, func([]byte) []byte { return whole[viewsPath] }), "keys", records, true, false, records, 1, 0},
+		"nothing stored":             {filtered(t, nil), "", 0, true, false, 0, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := filterConfig(tc.image.disk(t, "", nil))
@@ -147,26 +209,31 @@ func TestFilterTable(t *testing.T) {
 			}
 			n, err := Open(c)
 			must1(t, err)
-			if tc.ready && !n.filter.Ready() {
-				t.Error("the filter is not complete after Open")
+			if got := n.keys.set.Ready() && n.views.set.Ready(); tc.ready && !got {
+				t.Error("the filters are not complete after Open")
 			}
 			deniesNone(t, n, tc.records)
 			<-n.Loaded()
 			deniesNone(t, n, tc.records)
-			if !n.Absent(digest("not there")) && tc.corrupt == 0 {
-				t.Error("the filter denies nothing")
+			for _, f := range n.filters() {
+				if !f.surelyAbsent() && f.corruptChunks.Load() == 0 {
+					t.Errorf("%s denies nothing", f.name)
+				}
+				want, replayed := []uint64{tc.refused, tc.corrupt}, tc.replayed
+				if tc.of != "" && tc.of != f.name {
+					want, replayed = []uint64{0, 0}, 0
+				}
+				if got := []uint64{f.rejected.Load(), f.corruptChunks.Load()}; !slices.Equal(got, want) {
+					t.Errorf("%s: refused and corrupt %v, want %v", f.name, got, want)
+				}
+				if got := f.replayed.Load(); tc.file && (got < replayed || (got == 0) != (replayed == 0)) {
+					t.Errorf("%s: %d keys replayed, want %d", f.name, got, replayed)
+				}
+				if s := f.set.Stats(); s.Repaired > 0 {
+					t.Errorf("%s: %d stored keys were denied", f.name, s.Repaired)
+				}
+				eventually(t, "the filter is not mended", func() bool { return !f.set.Stats().Damaged })
 			}
-			got := []uint64{n.tending.rejected.Load(), n.tending.corruptChunks.Load()}
-			if want := []uint64{tc.refused, tc.corrupt}; !slices.Equal(got, want) {
-				t.Errorf("refused and corrupt %v, want %v", got, want)
-			}
-			if got := n.tending.replayed.Load(); tc.file && (got < tc.replayed || (got == 0) != (tc.replayed == 0)) {
-				t.Errorf("%d keys replayed, want %d", got, tc.replayed)
-			}
-			if s := n.filter.Stats(); s.Repaired > 0 {
-				t.Errorf("%d stored keys were denied", s.Repaired)
-			}
-			eventually(t, "the filter is not mended", func() bool { return !n.filter.Stats().Damaged })
 			if !tc.file {
 				mustClose(t, n) // it misses the file, and stores nothing
 				return
@@ -176,14 +243,16 @@ func TestFilterTable(t *testing.T) {
 			n, err = Open(c)
 			must1(t, err)
 			defer mustClose(t, n)
-			if !n.filter.Ready() || n.tending.replayed.Load() > 0 || n.tending.covered.Load() != n.Seq() {
-				t.Errorf("after a clean stop: ready %v, %d keys replayed, stored up to %d of %d",
-					n.filter.Ready(), n.tending.replayed.Load(), n.tending.covered.Load(), n.Seq())
+			for _, f := range n.filters() {
+				if !f.set.Ready() || f.replayed.Load() > 0 || f.covered.Load() != n.Seq() {
+					t.Errorf("after a clean stop: %s: ready %v, %d keys replayed, stored up to %d of %d",
+						f.name, f.set.Ready(), f.replayed.Load(), f.covered.Load(), n.Seq())
+				}
+				if !f.surelyAbsent() {
+					t.Errorf("%s denies nothing", f.name)
+				}
 			}
 			deniesNone(t, n, tc.records+1)
-			if !n.Absent(digest("not there")) {
-				t.Error("the filter denies nothing")
-			}
 		})
 	}
 }
@@ -197,7 +266,7 @@ func TestAnUnchangedFilterIsNotStoredAgain(t *testing.T) {
 			t.Errorf("%s has changed", path)
 		}
 	}
-	if before[snapshotPath] == nil {
+	if before[snapshotPath] == nil || before[viewsPath] == nil {
 		t.Error("there is no snapshot")
 	}
 }
@@ -284,8 +353,8 @@ func TestFleetKey(t *testing.T) {
 		t.Errorf("the archive made a key of its own: %v", err)
 	}
 	n = mustOpen(t, c)
-	if h := n.Hello().Filter; !h.Ready || n.filter.SecretID() != secret.ID || h.KeyID != fmt.Sprintf("%08x", secret.ID) {
-		t.Errorf("%+v, key %d", h, n.filter.SecretID())
+	if h := n.Hello().Filter; !h.Ready || n.keys.set.SecretID() != secret.ID || h.KeyID != fmt.Sprintf("%08x", secret.ID) {
+		t.Errorf("%+v, key %d", h, n.keys.set.SecretID())
 	}
 	mustClose(t, n)
 }

@@ -17,11 +17,11 @@ import (
 )
 
 // TestLaw4SurvivesPowerCuts cuts the power of an archive while it takes records,
-// stores its filter and rebuilds it, and opens what is left, again and again: in
+// stores its filters and rebuilds them, and opens what is left, again and again: in
 // lives of ten a store. Of what was not synced all is kept, as after a kill, or a
-// part, or nothing. No acknowledged record is denied by the filter or a query:
-// not when the archive has just opened, not when its index was read, not when it
-// has taken more. VERAE_LONG=true: a thousand kills and ten thousand cuts.
+// part, or nothing. No acknowledged record is denied by the filters or a query, to
+// none of its viewers: not when the archive has just opened, not when its index was
+// read, not when it has taken more. VERAE_LONG=true: a thousand kills and ten thousand cuts.
 func TestLaw4SurvivesPowerCuts(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -30,7 +30,7 @@ func TestLaw4SurvivesPowerCuts(t *testing.T) {
 	if testing.Short() {
 		kills, cuts = 10, 50
 	}
-	sum := manyLives(t, rng, kills, cuts, false)
+	sum := manyLives(t, rng, kills, cuts, "")
 	if sum.denied > 0 {
 		t.Errorf("%d times a stored record was denied", sum.denied)
 	}
@@ -43,14 +43,16 @@ func TestLaw4SurvivesPowerCuts(t *testing.T) {
 
 // The same lives show a snapshot that claims records which came after it.
 func TestPowerCutsSeeAWrongSnapshot(t *testing.T) {
-	if manyLives(t, rand.New(rand.NewPCG(1, 4)), 40, 0, true).denied == 0 {
-		t.Error("nothing was denied")
+	for _, wrong := range []string{"keys", "views"} {
+		if manyLives(t, rand.New(rand.NewPCG(1, 4)), 40, 0, wrong).denied == 0 {
+			t.Errorf("%s: nothing was denied", wrong)
+		}
 	}
 }
 
-// manyLives has so many kills and then power cuts, ten a store. If wrong, every
-// snapshot claims all that the archive has at the end of a life.
-func manyLives(t testing.TB, rng *rand.Rand, kills, cuts int, wrong bool) (sum lifeCounts) {
+// manyLives has so many kills and then power cuts, ten a store. Every snapshot of
+// the filter wrong claims all that the archive has at the end of a life.
+func manyLives(t testing.TB, rng *rand.Rand, kills, cuts int, wrong string) (sum lifeCounts) {
 	var store *filterLives
 	for life := range kills + cuts {
 		if life%10 == 0 {
@@ -78,7 +80,7 @@ type filterLives struct {
 	journal
 	puts int
 
-	wrong bool // see manyLives
+	wrong string // see manyLives
 	lifeCounts
 }
 
@@ -106,28 +108,33 @@ func (l *filterLives) live(kept int) {
 	c.MemTableSize = 32 << 10 // so that flushes happen
 	n, err := Open(c)
 	must1(l.t, err)
-	if n.tending.loaded {
-		l.loaded++
-		if n.filter.Ready() {
-			l.atOnce++
+	for _, f := range n.filters() {
+		if f.loaded {
+			l.loaded++
+			if f.set.Ready() {
+				l.atOnce++
+			}
 		}
 	}
 	l.look(n, "when it opens")
 	<-n.Loaded()
-	if s := n.filter.Stats(); !s.Ready && s.Repaired == 0 {
-		l.t.Fatalf("%+v", s)
-	} else {
-		l.denied += int(s.Repaired)
+	for _, f := range n.filters() {
+		if s := f.set.Stats(); !s.Ready && s.Repaired == 0 {
+			l.t.Fatalf("%s: %+v", f.name, s)
+		} else {
+			l.denied += int(s.Repaired)
+		}
 	}
 	l.look(n, "when it is loaded")
 
 	ctx, stop := context.WithCancel(l.t.Context())
 	var wg sync.WaitGroup
-	records, work := 1+l.rng.IntN(12), l.rng.IntN(4)
+	records, work, tended := 1+l.rng.IntN(12), l.rng.IntN(4), n.filters()[l.rng.IntN(2)]
 	for w := range 2 {
 		wg.Go(func() {
 			for i := range records {
 				put := numbered(w, l.puts+i)
+				put.Record.ShareWith = [][]wire.Share{nil, {{TenantID: carol, Mode: wire.ModeProofs}}, {{TenantID: wire.Public, Mode: wire.ModeFiles}}}[i%3]
 				ack, err := n.Put(ctx, put)
 				if err != nil {
 					return
@@ -138,10 +145,10 @@ func (l *filterLives) live(kept int) {
 	}
 	wg.Go(func() {
 		if work >= 2 {
-			if err := n.rebuildFilter(ctx, 2000, n.fillFilter); err == nil {
+			if err := tended.rebuild(ctx, 2000, tended.fill); err == nil {
 				l.rebuilt++
 			}
-		} else if work == 1 && n.saveFilter() == nil {
+		} else if work == 1 && tended.save() == nil {
 			l.saved++
 		}
 	})
@@ -152,14 +159,16 @@ func (l *filterLives) live(kept int) {
 	if orderly {
 		mustClose(l.t, n)
 	}
-	if l.wrong && !orderly {
-		l.claim(n)
+	for _, f := range n.filters() {
+		if l.wrong == f.name && !orderly {
+			l.claim(n, f)
+		}
 	}
 	known := l.journal.copy()
 	crashed := l.disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: l.rng})
 	wg.Wait()
 	stop()
-	l.replayed += n.tending.replayed.Load()
+	l.replayed += n.keys.replayed.Load() + n.views.replayed.Load()
 	if !orderly {
 		mustClose(l.t, n)
 	}
@@ -173,26 +182,27 @@ func (l *filterLives) look(n *Node, when string) {
 		r := a.put.Record
 		l.looked++
 		got := ask(l.t, n, r.TenantID, r.SHA256)
-		if n.Absent(r.SHA256) || n.Absent(wire.Digest(r.ID())) || len(got) == 0 || got[0] != r.ID() {
+		who := deniesPair(n, r)
+		if n.Absent(r.SHA256) || n.Absent(wire.Digest(r.ID())) || len(got) == 0 || got[0] != r.ID() || who != "" {
 			l.denied++
-			if !l.wrong {
-				l.t.Errorf("%s seq %d is answered %v", when, a.seq, got)
+			if l.wrong == "" {
+				l.t.Errorf("%s seq %d is answered %v, denied to %q", when, a.seq, got, who)
 			}
 		}
 	}
 }
 
 // claim makes the snapshot on disk one that says it has every record there is.
-func (l *filterLives) claim(n *Node) {
+func (l *filterLives) claim(n *Node, f *filter) {
 	l.t.Helper()
 	fs := filterFS{l.disk}
-	set, _, err := bloom.Load(fs, n.cfg.filterDir(), n.filterParamsWith(n.filterSecret()), bloom.Store{Identity: n.filterIdentity(), Last: 1 << 40})
+	set, _, err := bloom.Load(fs, f.dir, f.params(), bloom.Store{Identity: f.identity(), Last: 1 << 40})
 	must1(l.t, err)
 	seq := n.durable.Load()
 	head, err := n.headAt(seq)
 	must1(l.t, err)
 	set.Complete()
-	if err := set.Save(fs, n.cfg.filterDir(), bloom.Mark{Identity: n.filterIdentity(), Seq: seq, Head: head}); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := set.Save(fs, f.dir, bloom.Mark{Identity: f.identity(), Seq: seq, Head: head}); err != nil && !errors.Is(err, os.ErrNotExist) {
 		l.t.Fatal(err)
 	}
 }
@@ -217,8 +227,10 @@ func TestFilterOfAnotherLife(t *testing.T) {
 			deniesNone(t, n, 10+lost)
 			<-n.Loaded()
 			deniesNone(t, n, 10+lost)
-			if s := n.filter.Stats(); s.Repaired > 0 || !s.Ready {
-				t.Errorf("%s: %+v", name, s)
+			for _, f := range n.filters() {
+				if s := f.set.Stats(); s.Repaired > 0 || !s.Ready {
+					t.Errorf("%s, %s: %+v", name, f.name, s)
+				}
 			}
 			mustClose(t, n)
 		}
@@ -230,7 +242,7 @@ func TestFilterOfAnotherLife(t *testing.T) {
 func TestBackupLeavesFiltersOut(t *testing.T) {
 	fs := vfs.NewMem()
 	b := newBackedUp(t, fs)
-	must1(t, b.n.saveFilter())
+	must1(t, errors.Join(b.n.keys.save(), b.n.views.save()))
 	must1(t, b.backup("another"))
 	for path := range readTree(t, fs, "another") {
 		if strings.Contains(path, "filter") {
@@ -247,12 +259,14 @@ func TestBackupLeavesFiltersOut(t *testing.T) {
 	n, err := Open(c)
 	must1(t, err)
 	defer mustClose(t, n)
-	if !n.filter.Ready() {
+	if !n.keys.set.Ready() || !n.views.set.Ready() {
 		t.Error("the restore did not leave a filter")
 	}
 	<-n.Loaded()
 	holds(t, n, b.puts)
-	if s := n.filter.Stats(); s.Repaired > 0 {
-		t.Errorf("%+v", s)
+	for _, f := range n.filters() {
+		if s := f.set.Stats(); s.Repaired > 0 {
+			t.Errorf("%s: %+v", f.name, s)
+		}
 	}
 }

@@ -36,7 +36,7 @@ func filterKeyText(key [16]byte) string { return fmt.Sprintf("%x %08x\n", key, i
 // filterKeyID returns the id of the filter's key as hellos and files write it, or
 // "" if the filter has one for this once.
 func (n *Node) filterKeyID() string {
-	if id := n.filter.SecretID(); id != 0 {
+	if id := n.keys.set.SecretID(); id != 0 {
 		return fmt.Sprintf("%08x", id)
 	}
 	return ""

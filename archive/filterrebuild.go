@@ -15,35 +15,35 @@ import (
 
 const (
 	rebuildChunk  = 64   // keys that are added together
-	rebuildSample = 1024 // stored keys that a new base must not deny
+	rebuildSample = 1024 // rows of the index that a new base must not deny
 )
 
-// rebuildFilter makes the base of the filter anew, of the right size for so many
-// keys, and stores it. fill puts every stored key into it. A base that denies
+// rebuild makes the base of the filter anew, of the right size for so many keys,
+// and stores it. fill puts everything that is stored into it. A base that denies
 // what is stored is never used; it is counted, which is an alarm, and made once
 // more.
-func (n *Node) rebuildFilter(ctx context.Context, capacity uint64, fill func(context.Context, *bloom.Rebuild) error) error {
+func (f *filter) rebuild(ctx context.Context, capacity uint64, fill func(context.Context, *bloom.Rebuild) error) error {
 	began := time.Now()
-	err := n.rebuildOnce(ctx, capacity, fill)
+	err := f.rebuildOnce(ctx, capacity, fill)
 	if fault.CodeOf(err) == "REBUILD_DENIES" {
-		n.cfg.Log.Error("a new base of the filter denies what is stored, and is thrown away; it is made once more", "err", err)
-		err = n.rebuildOnce(ctx, capacity, fill)
+		f.log().Error("a new base of the filter denies what is stored, and is thrown away; it is made once more", "err", err)
+		err = f.rebuildOnce(ctx, capacity, fill)
 	}
 	if err != nil {
 		return err
 	}
-	n.tending.rebuildTook.Store(int64(time.Since(began)))
-	n.cfg.Log.Info("the filter was rebuilt", "keys", n.filter.Keys(), "bytes", n.filter.Bytes(), "dur", time.Since(began))
-	n.tending.alarmed.Store(false)
-	n.discardDenying() // what was saved before; it would take the new one for that
-	n.tending.want.Store(true)
-	return n.saveFilter()
+	f.rebuildTook.Store(int64(time.Since(began)))
+	f.log().Info("the filter was rebuilt", "keys", f.set.Keys(), "bytes", f.set.Bytes(), "dur", time.Since(began))
+	f.alarmed.Store(false)
+	f.discardDenying() // what was saved before; it would take the new one for that
+	f.want.Store(true)
+	return f.save()
 }
 
-func (n *Node) rebuildOnce(ctx context.Context, capacity uint64, fill func(context.Context, *bloom.Rebuild) error) error {
+func (f *filter) rebuildOnce(ctx context.Context, capacity uint64, fill func(context.Context, *bloom.Rebuild) error) error {
 	var r *bloom.Rebuild
 	var refused error
-	err := n.between(ctx, func() { r, refused = n.filter.StartRebuild(capacity) })
+	err := f.n.between(ctx, func() { r, refused = f.set.StartRebuild(capacity) })
 	if err == nil { // else the committer may be writing to refused
 		err = refused
 	}
@@ -52,7 +52,7 @@ func (n *Node) rebuildOnce(ctx context.Context, capacity uint64, fill func(conte
 	}
 	if err = fill(ctx, r); err == nil {
 		var sample []bloom.Hash
-		if sample, err = n.someKeys(rebuildSample); err == nil {
+		if sample, err = f.some(rebuildSample); err == nil {
 			return r.Swap(slices.Values(sample))
 		}
 	}
@@ -96,21 +96,25 @@ func orders(items []*pending) []*pending {
 	return puts
 }
 
-// fillFilter puts every key of the index into a new base.
-func (n *Node) fillFilter(ctx context.Context, r *bloom.Rebuild) error {
+// fill puts everything that the index has into a new base.
+func (f *filter) fill(ctx context.Context, r *bloom.Rebuild) error {
+	n, hashing, buf := f.n, f.hashing(), []bloom.Hash(nil)
 	rows, err := n.iterate(prefixBounds(prefixIndex))
 	if err != nil {
 		return err
 	}
-	keys := hashBatch{use: func(hashes []bloom.Hash) { r.AddHash(hashes...) }}
+	batch := hashBatch{use: func(hashes []bloom.Hash) { r.AddHash(hashes...) }}
 	for valid := rows.First(); valid && ctx.Err() == nil; valid = rows.Next() {
-		digest, _, ok := indexKeyParts(rows.Key())
+		digest, seq, ok := indexKeyParts(rows.Key())
 		if !ok {
 			return errors.Join(n.damaged("index key %x", rows.Key()), rows.Close())
 		}
-		keys.add(n.filter.Hash(digest))
+		if buf, err = hashing.row(buf[:0], digest, seq, rows.Value()); err != nil {
+			return errors.Join(n.rowTrouble(err), rows.Close())
+		}
+		batch.add(buf...)
 	}
-	keys.flush()
+	batch.flush()
 	return errors.Join(ctx.Err(), n.readError(rows.Error()), rows.Close())
 }
 
@@ -137,8 +141,10 @@ func (b *hashBatch) flush() {
 	b.hashes = b.hashes[:0]
 }
 
-// someKeys returns up to so many keys of the index, spread over all of it.
-func (n *Node) someKeys(most uint64) (keys []bloom.Hash, err error) {
+// some returns what the filter must have of up to so many rows of the index, spread
+// over all of it.
+func (f *filter) some(most uint64) (hashes []bloom.Hash, err error) {
+	n, hashing := f.n, f.hashing()
 	lower, upper := prefixBounds(prefixIndex)
 	it, err := n.iterate(lower, upper)
 	if err != nil {
@@ -150,12 +156,14 @@ func (n *Node) someKeys(most uint64) (keys []bloom.Hash, err error) {
 		if !it.SeekGE(key) {
 			break
 		}
-		if digest, _, ok := indexKeyParts(it.Key()); ok {
-			keys = append(keys, n.filter.Hash(digest))
+		if digest, seq, ok := indexKeyParts(it.Key()); ok {
+			if hashes, err = hashing.row(hashes, digest, seq, it.Value()); err != nil {
+				return nil, n.rowTrouble(err)
+			}
 		}
 	}
 	if err := it.Error(); err != nil {
 		return nil, n.readError(fmt.Errorf("keys of the index: %w", err))
 	}
-	return keys, nil
+	return hashes, nil
 }

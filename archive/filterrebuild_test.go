@@ -31,6 +31,33 @@ func untended(t testing.TB, fs vfs.FS, records int) *Node {
 	return n
 }
 
+// eachFilter runs a test for each of the filters of an archive.
+func eachFilter(t *testing.T, run func(t *testing.T, of func(*Node) *filter)) {
+	t.Run("keys", func(t *testing.T) { run(t, func(n *Node) *filter { return &n.keys }) })
+	t.Run("views", func(t *testing.T) { run(t, func(n *Node) *filter { return &n.views }) })
+}
+
+// subject returns a hash that the filter has of a record.
+func (f *filter) subject(r wire.PutRecord) bloom.Hash {
+	return f.hashing().record(nil, &r, []place{{r.SHA256, roleSubject}})[0]
+}
+
+// denied returns how many keys a filter denied, as people are told.
+func denied(n *Node, name string) uint64 {
+	for _, f := range n.Stats().Filters {
+		if f.Name == name {
+			return f.Denied
+		}
+	}
+	return 0
+}
+
+// empty makes the filter one that denies everything, as if all bits had rotted.
+func (f *filter) empty() {
+	f.set = bloom.New(f.params())
+	f.set.Complete()
+}
+
 // TestFilterIsRebuiltWhileWritesGoOn fills a small filter many times over. Its
 // base is rebuilt beside the writers, who find every record at once, and in the
 // end one base has all keys, on disk too.
@@ -53,30 +80,32 @@ func TestFilterIsRebuiltWhileWritesGoOn(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if n.Absent(r.SHA256) || n.Absent(wire.Digest(r.ID())) {
-					t.Errorf("record %d is denied right after its acknowledgement", i)
+				if who := deniesPair(n, r); n.Absent(r.SHA256) || n.Absent(wire.Digest(r.ID())) || who != "" {
+					t.Errorf("record %d is denied right after its acknowledgement, to %q", i, who)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	eventually(t, "the filter is not rebuilt", func() bool {
-		_, needed := n.filter.NeedsRebuild()
-		return !needed && n.filter.Generations() == 1 && n.tending.covered.Load() > 0
-	})
-	s := n.filter.Stats()
-	if s.Rebuilds == 0 || s.RebuildsFailed > 0 || s.Repaired > 0 || n.tending.rebuildTook.Load() == 0 {
-		t.Errorf("%+v", s)
+	for _, f := range n.filters() {
+		eventually(t, "the filter is not rebuilt", func() bool {
+			_, needed := f.set.NeedsRebuild()
+			return !needed && f.set.Generations() == 1 && f.covered.Load() > 0
+		})
+		s := f.set.Stats()
+		if s.Rebuilds == 0 || s.RebuildsFailed > 0 || s.Repaired > 0 || f.rebuildTook.Load() == 0 {
+			t.Errorf("%s: %+v", f.name, s)
+		}
+		t.Logf("%s: %d rebuilds, %d keys in %d bytes", f.name, s.Rebuilds, s.Keys, s.Bytes)
 	}
 	deniesNone(t, n, records)
-	t.Logf("%d rebuilds, %d keys in %d bytes", s.Rebuilds, s.Keys, s.Bytes)
 	mustClose(t, n)
 
 	n, err := Open(c)
 	must1(t, err)
 	defer mustClose(t, n)
-	if !n.filter.Ready() {
-		t.Error("the filter is not complete after a clean stop")
+	if !n.keys.set.Ready() || !n.views.set.Ready() {
+		t.Error("the filters are not complete after a clean stop")
 	}
 	deniesNone(t, n, records)
 }
@@ -84,52 +113,56 @@ func TestFilterIsRebuiltWhileWritesGoOn(t *testing.T) {
 // A new base that denies what is stored is thrown away, counted, and made once
 // more.
 func TestRebuildThatDeniesIsMadeOnceMore(t *testing.T) {
-	n := untended(t, vfs.NewMem(), 50)
-	defer mustClose(t, n)
-	empty := func(times int) func(context.Context, *bloom.Rebuild) error {
-		return func(ctx context.Context, r *bloom.Rebuild) error {
-			if times--; times >= 0 {
-				return nil
+	eachFilter(t, func(t *testing.T, of func(*Node) *filter) {
+		n := untended(t, vfs.NewMem(), 50)
+		defer mustClose(t, n)
+		empty := func(times int) func(context.Context, *bloom.Rebuild) error {
+			return func(ctx context.Context, r *bloom.Rebuild) error {
+				if times--; times >= 0 {
+					return nil
+				}
+				return of(n).fill(ctx, r)
 			}
-			return n.fillFilter(ctx, r)
 		}
-	}
-	if err := n.rebuildFilter(t.Context(), 4096, empty(1)); err != nil {
-		t.Errorf("one base denies: %v", err)
-	}
-	if s := n.filter.Stats(); s.RebuildsFailed != 1 || s.Rebuilds != 1 || n.Stats().FilterDenied != 1 {
-		t.Errorf("one base denies: %+v", s)
-	}
-	deniesNone(t, n, 50)
-	if err := n.rebuildFilter(t.Context(), 4096, empty(2)); fault.CodeOf(err) != "REBUILD_DENIES" {
-		t.Errorf("two bases deny: %v", err)
-	}
-	if s := n.filter.Stats(); s.RebuildsFailed != 3 || s.Rebuilds != 1 || s.Rebuilding {
-		t.Errorf("two bases deny: %+v", s)
-	}
-	deniesNone(t, n, 50)
+		if err := of(n).rebuild(t.Context(), 4096, empty(1)); err != nil {
+			t.Errorf("one base denies: %v", err)
+		}
+		if s := of(n).set.Stats(); s.RebuildsFailed != 1 || s.Rebuilds != 1 || denied(n, of(n).name) != 1 {
+			t.Errorf("one base denies: %+v", s)
+		}
+		deniesNone(t, n, 50)
+		if err := of(n).rebuild(t.Context(), 4096, empty(2)); fault.CodeOf(err) != "REBUILD_DENIES" {
+			t.Errorf("two bases deny: %v", err)
+		}
+		if s := of(n).set.Stats(); s.RebuildsFailed != 3 || s.Rebuilds != 1 || s.Rebuilding {
+			t.Errorf("two bases deny: %+v", s)
+		}
+		deniesNone(t, n, 50)
+	})
 }
 
 // A rebuild that ends early leaves the filter as it was, and another can begin.
 func TestRebuildThatEndsEarly(t *testing.T) {
-	n := untended(t, vfs.NewMem(), 50)
-	ctx, stop := context.WithCancel(t.Context())
-	err := n.rebuildFilter(ctx, 4096, func(ctx context.Context, r *bloom.Rebuild) error {
-		stop()
-		return n.fillFilter(ctx, r)
+	eachFilter(t, func(t *testing.T, of func(*Node) *filter) {
+		n := untended(t, vfs.NewMem(), 50)
+		ctx, stop := context.WithCancel(t.Context())
+		err := of(n).rebuild(ctx, 4096, func(ctx context.Context, r *bloom.Rebuild) error {
+			stop()
+			return of(n).fill(ctx, r)
+		})
+		if !errors.Is(err, context.Canceled) || of(n).set.Stats().Rebuilding {
+			t.Errorf("%v, %+v", err, of(n).set.Stats())
+		}
+		if err := of(n).rebuild(ctx, 4096, of(n).fill); !errors.Is(err, context.Canceled) {
+			t.Errorf("begun after the end: %v", err)
+		}
+		must1(t, of(n).rebuild(t.Context(), 4096, of(n).fill))
+		deniesNone(t, n, 50)
+		mustClose(t, n)
+		if err := of(n).rebuild(t.Context(), 4096, of(n).fill); fault.CodeOf(err) != "CLOSED" {
+			t.Errorf("closed: %v", err)
+		}
 	})
-	if !errors.Is(err, context.Canceled) || n.filter.Stats().Rebuilding {
-		t.Errorf("%v, %+v", err, n.filter.Stats())
-	}
-	if err := n.rebuildFilter(ctx, 4096, n.fillFilter); !errors.Is(err, context.Canceled) {
-		t.Errorf("begun after the end: %v", err)
-	}
-	must1(t, n.rebuildFilter(t.Context(), 4096, n.fillFilter))
-	deniesNone(t, n, 50)
-	mustClose(t, n)
-	if err := n.rebuildFilter(t.Context(), 4096, n.fillFilter); fault.CodeOf(err) != "CLOSED" {
-		t.Errorf("closed: %v", err)
-	}
 }
 
 // What is to be done between two batches waits for the batch under way to be
@@ -161,102 +194,105 @@ func TestBetweenWaitsForTheBatch(t *testing.T) {
 // puts them back and tells; the snapshots, which may be as wrong, go, and the base
 // is rebuilt.
 func TestFilterThatDeniesIsMended(t *testing.T) {
-	fs := vfs.NewMem()
-	n := untended(t, fs, 50)
-	must1(t, n.saveFilter())
-	n.filter = bloom.New(n.filterParamsWith(n.filterSecret()))
-	n.filter.Complete() // and empty: as if all bits had rotted
-	for i := range 10 {
-		mustPut(t, n, recordAt(100+i))
-	}
-	report, err := n.Check(t.Context())
-	if err != nil || report.Found == 0 {
-		t.Errorf("the check found %d, %v", report.Found, err)
-	}
-	for _, f := range report.Findings {
-		if f.Kind != FindingFilter || f.Damage || f.Seq == 0 {
-			t.Errorf("%+v", f)
+	eachFilter(t, func(t *testing.T, of func(*Node) *filter) {
+		fs := vfs.NewMem()
+		n := untended(t, fs, 50)
+		must1(t, of(n).save())
+		of(n).empty()
+		for i := range 10 {
+			mustPut(t, n, recordAt(100+i))
 		}
-	}
-	deniesNone(t, n, 50)
-	if s := n.filter.Stats(); s.Repaired == 0 || n.Stats().FilterDenied != s.Repaired {
-		t.Errorf("%+v", s)
-	}
-	if err := n.saveFilter(); fault.CodeOf(err) != "FILTER_DENIES" || n.tending.saveErrors.Load() != 1 {
-		t.Errorf("a filter that denied is stored: %v", err)
-	}
-	must1(t, n.tendOnce(t.Context()))
-	if s := n.filter.Stats(); s.Damaged || s.Rebuilds != 1 || n.tending.covered.Load() != n.Seq() {
-		t.Errorf("%+v, stored up to %d", s, n.tending.covered.Load())
-	}
-	if _, err := fs.Stat("data/filters/keys/snapshot.old"); err == nil {
-		t.Error("the snapshot of before is still there")
-	}
-	if report, err := n.Check(t.Context()); err != nil || report.Found > 0 {
-		t.Errorf("the next check found %d, %v", report.Found, err)
-	}
-	mustClose(t, n)
+		report, err := n.Check(t.Context())
+		if err != nil || report.Found == 0 {
+			t.Errorf("the check found %d, %v", report.Found, err)
+		}
+		for _, f := range report.Findings {
+			if f.Kind != FindingFilter || f.Damage || f.Seq == 0 {
+				t.Errorf("%+v", f)
+			}
+		}
+		deniesNone(t, n, 50)
+		if s := of(n).set.Stats(); s.Repaired == 0 || denied(n, of(n).name) != s.Repaired {
+			t.Errorf("%+v", s)
+		}
+		if err := of(n).save(); fault.CodeOf(err) != "FILTER_DENIES" || of(n).saveErrors.Load() != 1 {
+			t.Errorf("a filter that denied is stored: %v", err)
+		}
+		must1(t, n.tendOnce(t.Context()))
+		if s := of(n).set.Stats(); s.Damaged || s.Rebuilds != 1 || of(n).covered.Load() != n.Seq() {
+			t.Errorf("%+v, stored up to %d", s, of(n).covered.Load())
+		}
+		if _, err := fs.Stat(of(n).dir + "/snapshot.old"); err == nil {
+			t.Error("the snapshot of before is still there")
+		}
+		if report, err := n.Check(t.Context()); err != nil || report.Found > 0 {
+			t.Errorf("the next check found %d, %v", report.Found, err)
+		}
+		mustClose(t, n)
+	})
 }
 
 // A snapshot that denies what is stored does not outlive the process that found it
 // out: not if it is closed before the tender comes to it, nor if something else is
 // wrong, so that the base is not rebuilt.
 func TestSnapshotThatDeniesGoes(t *testing.T) {
-	for name, end := range map[string]func(*Node){
-		"closed at once": func(*Node) {},
-		"also damaged": func(n *Node) {
-			n.health.quarantine("something else")
-			must1(t, n.tendOnce(t.Context()))
-		},
-	} {
-		fs := vfs.NewMem()
-		n := untended(t, fs, 20)
-		n.filter = bloom.New(n.filterParamsWith(n.filterSecret()))
-		n.filter.Complete() // and empty
-		must1(t, n.saveFilter())
-		if n.scrubKeys(n.filter.Hash(recordAt(0).SHA256)) != 1 {
-			t.Errorf("%s: nothing was denied", name)
+	eachFilter(t, func(t *testing.T, of func(*Node) *filter) {
+		for name, end := range map[string]func(*Node){
+			"closed at once": func(*Node) {},
+			"also damaged": func(n *Node) {
+				n.health.quarantine("something else")
+				must1(t, n.tendOnce(t.Context()))
+			},
+		} {
+			fs := vfs.NewMem()
+			n := untended(t, fs, 20)
+			of(n).empty()
+			must1(t, of(n).save())
+			if of(n).scrub(of(n).subject(recordAt(0))) != 1 {
+				t.Errorf("%s: nothing was denied", name)
+			}
+			end(n)
+			mustClose(t, n)
+			n = mustOpen(t, filterConfig(fs))
+			deniesNone(t, n, 20)
+			if s := of(n).set.Stats(); s.Repaired > 0 {
+				t.Errorf("%s: the snapshot was used: %+v", name, s)
+			}
+			mustClose(t, n)
 		}
-		end(n)
-		mustClose(t, n)
-		n = mustOpen(t, filterConfig(fs))
-		deniesNone(t, n, 20)
-		if s := n.filter.Stats(); s.Repaired > 0 {
-			t.Errorf("%s: the snapshot was used: %+v", name, s)
-		}
-		mustClose(t, n)
-	}
+	})
 }
 
 // A base that is rebuilt while the one before denies is stored and stays, but what
 // was stored of the one before goes. That is done once, however many keys it denies.
 func TestSnapshotOfANewBaseStays(t *testing.T) {
-	disk := newFaultFS(vfs.NewMem(), -1, false)
-	n := untended(t, disk, 20)
-	n.filter = bloom.New(n.filterParamsWith(n.filterSecret()))
-	n.filter.Complete() // and empty
-	must1(t, n.saveFilter())
-	removed := 0
-	disk.Fail(func(p faultfs.Point) faultfs.Outcome {
-		if p.Op == faultfs.OpRemove && strings.HasSuffix(p.Path, "filters/keys/snapshot") {
-			removed++
-		}
-		return faultfs.Outcome{}
-	})
-	must1(t, n.rebuildFilter(t.Context(), 4096, func(ctx context.Context, r *bloom.Rebuild) error {
-		for i := range 10 {
-			if n.scrubKeys(n.filter.Hash(recordAt(i).SHA256)) != 1 {
-				t.Errorf("record %d is not denied", i)
+	eachFilter(t, func(t *testing.T, of func(*Node) *filter) {
+		disk := newFaultFS(vfs.NewMem(), -1, false)
+		n := untended(t, disk, 20)
+		of(n).empty()
+		must1(t, of(n).save())
+		removed := 0
+		disk.Fail(func(p faultfs.Point) faultfs.Outcome {
+			if p.Op == faultfs.OpRemove && p.Path == of(n).dir+"/snapshot" {
+				removed++
 			}
-			n.discardDenying()
+			return faultfs.Outcome{}
+		})
+		must1(t, of(n).rebuild(t.Context(), 4096, func(ctx context.Context, r *bloom.Rebuild) error {
+			for i := range 10 {
+				if of(n).scrub(of(n).subject(recordAt(i))) != 1 {
+					t.Errorf("record %d is not denied", i)
+				}
+				of(n).discardDenying()
+			}
+			return of(n).fill(ctx, r)
+		}))
+		must1(t, n.tendOnce(t.Context()))
+		if _, err := disk.Stat(of(n).dir + "/snapshot.old"); err == nil || removed != 1 || of(n).covered.Load() != n.Seq() {
+			t.Errorf("the old snapshot: %v; removed %d times, stored up to %d of %d", err, removed, of(n).covered.Load(), n.Seq())
 		}
-		return n.fillFilter(ctx, r)
-	}))
-	must1(t, n.tendOnce(t.Context()))
-	if _, err := disk.Stat("data/filters/keys/snapshot.old"); err == nil || removed != 1 || n.tending.covered.Load() != n.Seq() {
-		t.Errorf("the old snapshot: %v; removed %d times, stored up to %d of %d", err, removed, n.tending.covered.Load(), n.Seq())
-	}
-	mustClose(t, n)
+		mustClose(t, n)
+	})
 }
 
 // A filter that can not be stored fails no put and no close, and is built at the
@@ -266,15 +302,17 @@ func TestFilterThatCanNotBeStored(t *testing.T) {
 		disk := newFaultFS(vfs.NewMem(), -1, false)
 		n := untended(t, disk, 10)
 		disk.Fail(faultfs.Where(func(p faultfs.Point) bool { return p.Op == op && strings.Contains(p.Path, "filters") }, faultfs.ErrFull))
-		if err := n.saveFilter(); !errors.Is(err, faultfs.ErrFull) || n.tending.saveErrors.Load() != 1 {
-			t.Errorf("%s: %v, %d counted", op, err, n.tending.saveErrors.Load())
+		for _, f := range n.filters() {
+			if err := f.save(); !errors.Is(err, faultfs.ErrFull) || f.saveErrors.Load() != 1 {
+				t.Errorf("%s, %s: %v, %d counted", f.name, op, err, f.saveErrors.Load())
+			}
 		}
 		mustPut(t, n, recordAt(10))
 		mustClose(t, n)
 		disk.Fail(nil)
 		n = mustOpen(t, filterConfig(disk))
 		deniesNone(t, n, 11)
-		if n.filter.Ready() != true || n.Hello().State != wire.StateUp {
+		if !n.keys.set.Ready() || !n.views.set.Ready() || n.Hello().State != wire.StateUp {
 			t.Errorf("%s: %+v", op, n.Stats())
 		}
 		mustClose(t, n)
@@ -292,12 +330,12 @@ func TestFilterLeavesTheReserve(t *testing.T) {
 	mustPut(t, n, recordAt(0))
 	disk.SetFree(1<<30+1, 1<<41)
 	n.disk.Look()
-	if err := n.saveFilter(); fault.CodeOf(err) != "DISK_FULL" {
+	if err := n.keys.save(); fault.CodeOf(err) != "DISK_FULL" {
 		t.Error(err)
 	}
 	disk.SetFree(1<<40, 1<<41)
 	n.disk.Look()
-	must1(t, n.saveFilter())
+	must1(t, n.keys.save())
 	mustClose(t, n)
 }
 
@@ -312,7 +350,7 @@ func TestFilterWithTooLittleMemory(t *testing.T) {
 	for i := range records {
 		mustPut(t, n, recordAt(i))
 	}
-	if s := n.Stats(); !s.FilterDegraded || s.FilterBytes > 4<<10 {
+	if s := n.Stats().Filters; !s[0].Degraded || !s[1].Degraded || s[0].Bytes+s[1].Bytes > 4<<10 {
 		t.Errorf("%+v", s)
 	}
 	deniesNone(t, n, records)
@@ -320,7 +358,7 @@ func TestFilterWithTooLittleMemory(t *testing.T) {
 	n, err := Open(c)
 	must1(t, err)
 	defer mustClose(t, n)
-	if !n.filter.Ready() || !n.Stats().FilterDegraded {
+	if s := n.Stats().Filters; !s[0].Ready || !s[1].Ready || !s[0].Degraded || !s[1].Degraded {
 		t.Errorf("%+v", n.Stats())
 	}
 	deniesNone(t, n, records)
@@ -360,15 +398,15 @@ func TestErrorRateIsObserved(t *testing.T) {
 		ask(t, n, alice, digest(fmt.Sprint("not there ", i)))
 		ask(t, n, alice, recordAt(i%200).SHA256)
 	}
-	s := n.filter.Stats()
-	if s.FalsePositives == 0 || s.Confirmed < 2000 || s.ObservedErrorRate > 2*s.EstimatedErrorRate || s.Suspect || n.Stats().FilterSuspect {
+	s := n.keys.set.Stats()
+	if s.FalsePositives == 0 || s.Confirmed < 2000 || s.ObservedErrorRate > 2*s.EstimatedErrorRate || s.Suspect || n.Stats().Filters[0].Suspect {
 		t.Errorf("%+v", s)
 	}
-	n.filter.Confirm(true)
+	n.keys.set.Confirm(true)
 	for range 10_000 {
-		n.filter.Confirm(false) // as somebody who searches for keys that are let through
+		n.keys.set.Confirm(false) // as somebody who searches for keys that are let through
 	}
-	if !n.Stats().FilterSuspect {
-		t.Errorf("nobody suspects anything: %+v", n.filter.Stats())
+	if !n.Stats().Filters[0].Suspect {
+		t.Errorf("nobody suspects anything: %+v", n.keys.set.Stats())
 	}
 }

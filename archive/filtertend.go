@@ -2,6 +2,7 @@ package archive
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,12 +22,10 @@ const (
 	snapshotShare = 20
 )
 
-// tending is what an archive knows of its filter beside the bits: its snapshots,
-// and what has become of them.
+// tending is what an archive knows of a filter beside the bits: its snapshots, and
+// what has become of them.
 type tending struct {
-	wake chan struct{} // capacity 1: the filter has changed
-
-	// loaded says that the filter came from a snapshot, which has the keys up to
+	// loaded says that the filter came from a snapshot, which has everything up to
 	// the number from. They never change after open.
 	loaded bool
 	from   uint64
@@ -61,14 +60,14 @@ func (t *tending) stays() error {
 	return t.held
 }
 
-// tend looks after the filter until ctx ends: it saves it, rebuilds its base, and
-// removes snapshots that could not be removed. What fails is tried again a minute
-// later.
+// tend looks after the filters until ctx ends: it saves them, rebuilds their bases,
+// and removes snapshots that could not be removed. What fails is tried again a
+// minute later.
 func (n *Node) tend(ctx context.Context) {
 	for {
-		wake, later := n.tending.wake, (<-chan time.Time)(nil)
+		wake, later := n.wake, (<-chan time.Time)(nil)
 		if err := n.tendOnce(ctx); err != nil && ctx.Err() == nil {
-			n.cfg.Log.Error("the filter can not be looked after; it is tried again, and queries are answered", "err", err)
+			n.cfg.Log.Error("a filter can not be looked after; it is tried again, and queries are answered", "err", err)
 			wake, later = nil, time.After(filterRetry)
 		}
 		select {
@@ -80,55 +79,61 @@ func (n *Node) tend(ctx context.Context) {
 	}
 }
 
+// tendOnce looks after one filter after the other: a rebuild takes memory.
 func (n *Node) tendOnce(ctx context.Context) error {
-	if why := n.tending.stays(); why != nil {
-		n.discardFilters(why)
-		if why := n.tending.stays(); why != nil {
+	return errors.Join(n.keys.tendOnce(ctx), n.views.tendOnce(ctx))
+}
+
+func (f *filter) tendOnce(ctx context.Context) error {
+	if why := f.stays(); why != nil {
+		f.discard(why)
+		if why := f.stays(); why != nil {
 			return why
 		}
 	}
-	n.discardDenying()
-	if !n.trustsIndex() {
+	f.discardDenying()
+	if !f.trustsIndex() {
 		return nil
 	}
-	stats := n.filter.Stats()
-	if capacity, needed := n.filter.NeedsRebuild(); needed {
+	stats := f.set.Stats()
+	if capacity, needed := f.set.NeedsRebuild(); needed {
 		if stats.Degraded { // it takes new keys for known ones
-			capacity = max(capacity, n.filterParams().Capacity)
+			capacity = max(capacity, f.params().Capacity)
 		}
-		return n.rebuildFilter(ctx, capacity, n.fillFilter)
+		return f.rebuild(ctx, capacity, f.fill)
 	}
-	if n.tending.due(stats.Keys) {
-		return n.saveFilter()
+	if f.due(stats.Keys) {
+		return f.save()
 	}
 	return nil
 }
 
-// discardDenying removes the snapshots if the filter denied stored keys since it
-// last did: they may deny the same ones. That is so whatever else is wrong, and
-// also when there is no time left for a rebuild.
-func (n *Node) discardDenying() {
-	denied := n.filter.Stats().Repaired
-	if denied == n.tending.repaired || n.health.failure() != nil {
+// discardDenying removes the snapshots if the filter denied what is stored since it
+// last did: they may deny the same. That is so whatever else is wrong, and also
+// when there is no time left for a rebuild.
+func (f *filter) discardDenying() {
+	denied := f.set.Stats().Repaired
+	if denied == f.repaired || f.n.health.failure() != nil {
 		return
 	}
-	n.tending.repaired = denied
-	if n.tending.bare.Load() {
+	f.repaired = denied
+	if f.bare.Load() {
 		return // it may go on denying for millions of keys
 	}
-	n.discardFilters(fault.New(fault.Corrupt, "FILTER_DENIES", "archive: the filter denied %d keys that are stored", denied))
-	n.tending.bare.Store(n.tending.stays() == nil)
+	f.discard(fault.New(fault.Corrupt, "FILTER_DENIES", "archive: the filter %s denied %d keys that are stored", f.name, denied))
+	f.bare.Store(f.stays() == nil)
 }
 
 // trustsIndex reports whether the filter may be made of the index, and stored:
 // the index has been read once, and nothing is known to be wrong.
-func (n *Node) trustsIndex() bool {
+func (f *filter) trustsIndex() bool {
 	select {
-	case <-n.loaded:
+	case <-f.n.loaded:
 	default:
 		return false
 	}
-	return (n.filter.Ready() || n.filter.Denied()) && n.health.readOnly() == nil && n.health.failure() == nil && n.health.damage() == ""
+	h := f.n.health
+	return f.known() && h.readOnly() == nil && h.failure() == nil && h.damage() == ""
 }
 
 // due reports whether so many keys, or anything else, make a snapshot worth its
@@ -137,48 +142,47 @@ func (t *tending) due(keys uint64) bool {
 	return t.want.Load() || keys > t.saved.Load()+max(snapshotKeys, keys/snapshotShare)
 }
 
-// saveFilter writes a snapshot. One that fails costs the next start some time.
-func (n *Node) saveFilter() (err error) {
+// save writes a snapshot. One that fails costs the next start some time.
+func (f *filter) save() (err error) {
 	defer func() {
 		if err != nil {
-			n.tending.saveErrors.Add(1)
+			f.saveErrors.Add(1)
 		}
 	}()
-	seq, keys, began := n.durable.Load(), n.filter.Keys(), time.Now()
-	if n.filter.SecretID() == 0 || seq == 0 {
+	n, seq, keys, began := f.n, f.n.durable.Load(), f.set.Keys(), time.Now()
+	if f.set.SecretID() == 0 || seq == 0 {
 		return nil // see filterSecret; nothing to store
 	}
-	if use := n.disk.Usage(); use.Known && use.Free < use.Reserve+uint64(n.filter.Bytes()) {
-		return fault.New(fault.Transient, pebblex.CodeDiskFull, "archive: there is no room above the reserve to store the filter, which takes %d bytes", n.filter.Bytes())
+	if use := n.disk.Usage(); use.Known && use.Free < use.Reserve+uint64(f.set.Bytes()) {
+		return fault.New(fault.Transient, pebblex.CodeDiskFull, "archive: there is no room above the reserve to store the filter %s, which takes %d bytes", f.name, f.set.Bytes())
 	}
 	head, err := n.headAt(seq)
 	if err != nil {
 		return err
 	}
-	dir := n.cfg.filterDir()
-	if err := pebblex.Mkdir(n.cfg.FS, dir); err != nil {
+	if err := pebblex.Mkdir(n.cfg.FS, f.dir); err != nil {
 		return err
 	}
-	n.tending.bare.Store(false)
-	if err := n.filter.Save(filterFS{n.cfg.FS}, dir, bloom.Mark{Identity: n.filterIdentity(), Seq: seq, Head: head}); err != nil {
+	f.bare.Store(false)
+	if err := f.set.Save(filterFS{n.cfg.FS}, f.dir, bloom.Mark{Identity: f.identity(), Seq: seq, Head: head}); err != nil {
 		return err
 	}
-	n.tending.want.Store(false)
-	n.tending.covered.Store(seq)
-	n.tending.saved.Store(keys)
-	n.tending.saveTook.Store(int64(time.Since(began)))
-	n.cfg.Log.Info("the filter was stored", "keys", keys, "seq", seq, "dur", time.Since(began))
+	f.want.Store(false)
+	f.covered.Store(seq)
+	f.saved.Store(keys)
+	f.saveTook.Store(int64(time.Since(began)))
+	f.log().Info("the filter was stored", "keys", keys, "seq", seq, "dur", time.Since(began))
 	return nil
 }
 
 // saveLast stores the filter before the store is closed, so that the next start
 // has nothing to read. Nothing is stored that is stored already.
-func (n *Node) saveLast() {
-	n.discardDenying()
-	if !n.trustsIndex() || n.tending.stays() != nil || n.tending.covered.Load() == n.durable.Load() && !n.tending.want.Load() {
+func (f *filter) saveLast() {
+	f.discardDenying()
+	if !f.trustsIndex() || f.stays() != nil || f.covered.Load() == f.n.durable.Load() && !f.want.Load() {
 		return
 	}
-	if err := n.saveFilter(); err != nil {
-		n.cfg.Log.Warn("the filter was not stored; the next start builds what is missing of it from the store", "err", err)
+	if err := f.save(); err != nil {
+		f.log().Warn("the filter was not stored; the next start builds what is missing of it from the store", "err", err)
 	}
 }

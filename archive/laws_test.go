@@ -198,13 +198,13 @@ func TestLaw4NoFalseNegativeWhileLoading(t *testing.T) {
 	}
 	n.stop()
 	n.background.Wait() // nobody else looks at the filter
-	n.filter, n.loaded, n.tending.loaded = bloom.New(c.Bloom), make(chan struct{}), false
+	n.keys.set, n.loaded, n.keys.loaded = bloom.New(c.Bloom), make(chan struct{}), false
 	ctx := &cancelAfter{Context: t.Context(), left: records}
 	n.load(ctx, rows, n.Seq())
-	if n.filter.Ready() || n.Hello().Filter.Ready {
+	if n.keys.set.Ready() || n.Hello().Filter.Ready {
 		t.Error("half a filter is announced as ready")
 	}
-	if k := n.filter.Keys(); k == 0 || k > 2*records-10 {
+	if k := n.keys.set.Keys(); k == 0 || k > 2*records-10 {
 		t.Fatalf("%d keys loaded: the rebuild was not stopped half-way", k)
 	}
 	check("after a cancelled rebuild")

@@ -10,59 +10,36 @@ import (
 	"github.com/verae/archive/bloom"
 )
 
-// load completes the filter: from the log, if it came from a snapshot, else from
+// load completes the filters: from the log, if they came from snapshots, else from
 // the index. In any case it reads the whole index, to prove that the log has no
 // gap: each record that is not lost has one row under its own id, so the rows of
 // that role must be as many as there are numbers up to last, and add up to the
-// same. A complete filter must have every key that it meets.
+// same. A complete filter must have everything that it meets.
 //
 // When the index has been read, it makes sure of the files that records name.
 //
-// If anything is wrong with the index before the filter is complete, it stays
+// If anything is wrong with the index before a filter is complete, it stays
 // incomplete and every query is answered from the store: half a filter would deny
 // what is there.
 func (n *Node) load(ctx context.Context, rows *pebble.Iterator, last uint64) {
-	if n.tending.loaded && !n.filter.Ready() {
-		n.loadTail(ctx, last)
-	}
-	began, complete := time.Now(), n.filter.Ready() || n.filter.Denied()
-	err := errors.Join(n.loadRows(ctx, rows, last), rows.Close())
-	switch {
-	case ctx.Err() != nil: // closing
-	case err != nil && complete:
-		n.cfg.Log.Error("the index is not what the log gives", "err", err)
-	case err != nil:
-		n.cfg.Log.Error("the filter is not complete: queries are answered from the store", "err", err)
-	case complete:
-		n.cfg.Log.Info("the index was read", "dur", time.Since(began))
-	default:
-		n.filter.Complete()
-		n.cfg.Log.Info("filter ready", "keys", n.filter.Keys(), "dur", time.Since(began))
+	n.completeFromLog(ctx, last)
+	began, intakes := time.Now(), n.intakes()
+	err := errors.Join(n.loadRows(ctx, rows, last, intakes), rows.Close())
+	for _, in := range intakes {
+		if ctx.Err() == nil { // else closing
+			in.end(err, time.Since(began))
+		}
 	}
 	look := n.files || err != nil
 	close(n.loaded)
-	signal(n.tending.wake)
+	signal(n.wake)
 	if look {
 		n.lookForFiles(ctx, last)
 	}
 }
 
-// loadTail completes a filter that came from a snapshot, if the log can.
-func (n *Node) loadTail(ctx context.Context, last uint64) {
-	began := time.Now()
-	switch err := n.replay(ctx, last); {
-	case ctx.Err() != nil: // closing
-	case err != nil:
-		n.cfg.Log.Warn("the end of the log does not complete the filter; the index does", "err", err)
-	default:
-		n.filter.Complete()
-		n.cfg.Log.Info("filter ready", "keys", n.filter.Keys(), "replayed", n.tending.replayed.Load(), "dur", time.Since(began))
-	}
-}
-
-func (n *Node) loadRows(ctx context.Context, rows *pebble.Iterator, last uint64) error {
+func (n *Node) loadRows(ctx context.Context, rows *pebble.Iterator, last uint64, intakes []*intake) error {
 	var records, sum uint64
-	keys := hashBatch{use: n.fillOrScrub()}
 	for valid := rows.First(); valid; valid = rows.Next() {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -71,7 +48,9 @@ func (n *Node) loadRows(ctx context.Context, rows *pebble.Iterator, last uint64)
 		if !ok {
 			return n.damaged("index key %x", rows.Key())
 		}
-		keys.add(n.filter.Hash(digest))
+		for _, in := range intakes {
+			in.row(digest, seq, rows.Value())
+		}
 		r, err := decodeRow(rows.Value())
 		n.files = n.files || r.roles&roleFile != 0
 		switch {
@@ -84,7 +63,9 @@ func (n *Node) loadRows(ctx context.Context, rows *pebble.Iterator, last uint64)
 			sum += seq
 		}
 	}
-	keys.flush()
+	for _, in := range intakes {
+		in.batch.flush()
+	}
 	if err := rows.Error(); err != nil {
 		return n.readError(err)
 	}
@@ -96,29 +77,69 @@ func (n *Node) loadRows(ctx context.Context, rows *pebble.Iterator, last uint64)
 	return nil
 }
 
-// fillOrScrub returns what is done with the keys of the index: they make the
-// filter, or it must have them.
-func (n *Node) fillOrScrub() func([]bloom.Hash) {
-	if n.filter.Ready() || n.filter.Denied() {
-		return func(hashes []bloom.Hash) { n.scrubKeys(hashes...) }
-	}
-	return func(hashes []bloom.Hash) {
-		for _, h := range hashes {
-			n.filter.AddHash(h)
+// intake is what the index is to a filter when it is read: what the filter is made
+// of, or what it must have if it is complete.
+type intake struct {
+	f       *filter
+	known   bool // it was complete before
+	hashing hashing
+	buf     []bloom.Hash
+	batch   hashBatch
+	err     error // why the filter can not be made of the index; the others can
+}
+
+// intakes returns one for each filter.
+func (n *Node) intakes() (all []*intake) {
+	for _, f := range n.filters() {
+		in := &intake{f: f, known: f.known(), hashing: f.hashing()}
+		in.batch.use = f.add
+		if in.known {
+			in.batch.use = func(hashes []bloom.Hash) { f.scrub(hashes...) }
 		}
+		all = append(all, in)
+	}
+	return all
+}
+
+// row takes a row.
+func (in *intake) row(digest [digestLen]byte, seq uint64, value []byte) {
+	if in.err != nil {
+		return
+	}
+	if in.buf, in.err = in.hashing.row(in.buf[:0], digest, seq, value); in.err != nil {
+		in.err = in.f.n.rowTrouble(in.err)
+		return
+	}
+	in.batch.add(in.buf...)
+}
+
+// end completes the filter, if the index was good and read to its end.
+func (in *intake) end(err error, dur time.Duration) {
+	f, log := in.f, in.f.log()
+	err = errors.Join(err, in.err)
+	switch {
+	case err != nil && in.known:
+		log.Error("the index is not what the log gives", "err", err)
+	case err != nil:
+		log.Error("the filter is not complete: queries are answered from the store", "err", err)
+	case in.known:
+		log.Info("the index was read", "dur", dur)
+	default:
+		f.set.Complete()
+		log.Info("filter ready", "keys", f.set.Keys(), "dur", dur)
 	}
 }
 
-// scrubKeys looks for stored keys in the filter, and returns how many it denied.
-// It has them from then on, and sends every query to the store until it is
-// rebuilt.
-func (n *Node) scrubKeys(hashes ...bloom.Hash) (denied int) {
-	if denied = n.filter.Scrub(hashes...); denied == 0 {
+// scrub looks in the filter for what is stored, and returns how much of it was
+// denied. The filter has it from then on, and sends every query to the store until
+// it is rebuilt.
+func (f *filter) scrub(hashes ...bloom.Hash) (denied int) {
+	if denied = f.set.Scrub(hashes...); denied == 0 {
 		return 0
 	}
-	if n.tending.alarmed.CompareAndSwap(false, true) {
-		n.cfg.Log.Error("the filter denied a key that is stored: memory that fails, or a fault of this program; it has it now, and queries are answered from the store until it is rebuilt; others are counted", "keys", denied)
+	if f.alarmed.CompareAndSwap(false, true) {
+		f.log().Error("the filter denied what is stored: memory that fails, or a fault of this program; it has it now, and queries are answered from the store until it is rebuilt; others are counted", "keys", denied)
 	}
-	signal(n.tending.wake)
+	signal(f.n.wake)
 	return denied
 }

@@ -83,7 +83,7 @@ func TestLaw8MissingFilesAreFoundAtOpen(t *testing.T) {
 			if text := n.Ready().Error(); !strings.Contains(text, tc.found) || !strings.Contains(text, "archived repair") {
 				t.Errorf("it says %s; want %s", text, tc.found)
 			}
-			if !n.filter.Ready() {
+			if !n.keys.set.Ready() {
 				t.Error("the filter is not ready")
 			}
 		})

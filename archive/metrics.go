@@ -23,7 +23,7 @@ func newMetrics(n *Node) *metrics {
 	labels := prometheus.Labels{"archive": string(n.cfg.ID)}
 	queries := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "verae_archive_queries_total", ConstLabels: labels,
-		Help: "Queries by result: miss (filter says absent), false_positive (nothing stored), denied (nothing for the caller), hit, error.",
+		Help: "Queries by result: miss (a filter says absent), false_positive (nothing stored), denied (nothing for the caller), hit, error.",
 	}, []string{"result"})
 	puts := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "verae_archive_puts_total", ConstLabels: labels,
@@ -72,7 +72,9 @@ func newMetrics(n *Node) *metrics {
 			Name: "verae_archive_" + g.name, ConstLabels: labels, Help: g.help,
 		}, g.value))
 	}
-	m.all = append(m.all, filterMetrics(n, labels)...)
+	for _, f := range n.filters() {
+		m.all = append(m.all, f.metrics(prometheus.Labels{"archive": string(n.cfg.ID), "filter": f.name})...)
+	}
 	return m
 }
 
@@ -126,30 +128,38 @@ func (m *metrics) commit(records int, took time.Duration) {
 
 // Stats is a snapshot of a node for people and tests.
 type Stats struct {
-	Seq               uint64
-	State             string
-	Reason            string // code of why it is not up; empty if it is
-	Damage            string // why it is in quarantine; empty if it is not
-	FilterReady       bool
-	FilterKeys        uint64
-	FilterBytes       int
-	FilterFill        float64
-	FilterErrorRate   float64
-	FilterGenerations int
-	FilterDegraded    bool   // it has more keys than it may have memory for
-	FilterSuspect     bool   // it is wrong far more often than it should be
-	FilterDenied      uint64 // stored keys that it, or a new base of it, denied; must stay 0
-	Created           time.Time
+	Seq     uint64
+	State   string
+	Reason  string // code of why it is not up; empty if it is
+	Damage  string // why it is in quarantine; empty if it is not
+	Filters []FilterStats
+	Created time.Time
+}
+
+// FilterStats are figures of one of the filters of a node.
+type FilterStats struct {
+	Name        string // keys or views
+	Ready       bool
+	Keys        uint64
+	Bytes       int
+	Fill        float64
+	ErrorRate   float64
+	Generations int
+	Degraded    bool   // it has more keys than it may have memory for
+	Suspect     bool   // it is wrong far more often than it should be
+	Denied      uint64 // stored keys that it, or a new base of it, denied; must stay 0
 }
 
 // Stats returns the node's state.
 func (n *Node) Stats() Stats {
 	state, reason := n.health.state()
-	f := n.filter.Stats()
-	return Stats{
-		Seq: n.Seq(), State: state, Reason: reason, Damage: n.health.damage(), Created: n.identity.created,
-		FilterReady: f.Ready, FilterKeys: f.Keys, FilterBytes: int(f.Bytes),
-		FilterFill: f.Fill, FilterErrorRate: f.EstimatedErrorRate, FilterGenerations: f.Generations,
-		FilterDegraded: f.Degraded, FilterSuspect: f.Suspect, FilterDenied: f.Repaired + f.RebuildsFailed,
+	out := Stats{Seq: n.Seq(), State: state, Reason: reason, Damage: n.health.damage(), Created: n.identity.created}
+	for _, f := range n.filters() {
+		s := f.set.Stats()
+		out.Filters = append(out.Filters, FilterStats{
+			Name: f.name, Ready: s.Ready, Keys: s.Keys, Bytes: int(s.Bytes), Fill: s.Fill, ErrorRate: s.EstimatedErrorRate,
+			Generations: s.Generations, Degraded: s.Degraded, Suspect: s.Suspect, Denied: s.Repaired + s.RebuildsFailed,
+		})
 	}
+	return out
 }

@@ -30,8 +30,11 @@ type Node struct {
 	boot     string
 
 	db        *pebble.DB
-	filter    *bloom.Set
-	tending   tending // of the filter
+	keys      filter        // of digests
+	views     filter        // of viewers and digests
+	secret    bloom.Secret  // of both; its id is 0 if nobody else has it
+	public    viewerKey     // of wire.Public
+	wake      chan struct{} // capacity 1: a filter has changed
 	committer *pebblex.Committer[*pending]
 	keeper    *keeper
 	leaves    skeleton // the keeper's
@@ -66,7 +69,7 @@ type Node struct {
 // archive or in use by a process, fault.Corrupt if what is there is not whole, or
 // not all that the mark says was there.
 //
-// After a clean stop the filter is complete when Open returns. Else it is
+// After a clean stop the filters are complete when Open returns. Else they are
 // completed in the background, from a snapshot and the end of the log, or from the
 // index; until then queries are answered from the store. See [Node.Loaded].
 func Open(c Config) (*Node, error) {
@@ -124,11 +127,10 @@ func (n *Node) start() error {
 	if err := n.readLosses(); err != nil {
 		return err
 	}
-	n.openFilter()
-	n.health.watch(n.tending.stays)
+	n.openFilters()
 	n.metrics = newMetrics(n)
 
-	// Everything in the store now comes to the filter from a snapshot and the log,
+	// Everything in the store now comes to the filters from snapshots and the log,
 	// or from this iterator, and everything later from the committer, which does
 	// not run yet.
 	rows, err := n.iterate(prefixBounds(prefixIndex))
@@ -178,7 +180,7 @@ func (n *Node) records() uint64 {
 }
 
 // Loaded is closed when the index has been read once and compared with the log,
-// and the filter is complete or has failed to be; Hello tells which.
+// and the filters are complete or have failed to be; Hello tells which.
 func (n *Node) Loaded() <-chan struct{} { return n.loaded }
 
 // Hello returns what the archive announces of itself. The roster version is not
@@ -191,7 +193,7 @@ func (n *Node) Hello() wire.Hello {
 		Proto: helloProto, ArchiveID: n.cfg.ID, Key: base64.StdEncoding.EncodeToString(public),
 		Generation: n.identity.generation, Boot: n.boot, Seq: seq, Records: n.records(),
 		State: state, Reason: reason, Lost: n.lost.count.Load(), Checkpoint: n.Checkpoint(),
-		Filter: wire.HelloFilter{KeyID: n.filterKeyID(), Generations: n.filter.Generations(), Ready: n.filter.Ready()},
+		Filter: wire.HelloFilter{KeyID: n.filterKeyID(), Generations: n.keys.set.Generations(), Ready: n.keys.set.Ready()},
 	}
 }
 
@@ -201,9 +203,9 @@ func (n *Node) Hello() wire.Hello {
 func (n *Node) SetState(state string) { n.health.set(state) }
 
 // Close commits what is queued, writes the mark, waits for queries under way,
-// stores the filter and closes the store. Calls that come later are refused. After a failed write the store is
-// left as it is, since nothing is known of it, and only the end of the process
-// frees it; Close then returns the failure.
+// stores the filters and closes the store. Calls that come later are refused. After
+// a failed write the store is left as it is, since nothing is known of it, and only
+// the end of the process frees it; Close then returns the failure.
 func (n *Node) Close() error {
 	n.health.set(wire.StateDraining)
 	drained := make(chan struct{})
@@ -228,7 +230,9 @@ func (n *Node) Close() error {
 	if err := n.health.failure(); err != nil {
 		return err
 	}
-	n.saveLast()
+	for _, f := range n.filters() {
+		f.saveLast()
+	}
 	n.flushLast()
 	if err := errors.Join(unmarked, n.leaves.close(), n.db.Close()); err != nil {
 		return fmt.Errorf("archive: close: %w", err)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/verae/archive/bloom"
 	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/mirror"
 	"github.com/verae/archive/wire"
 )
 
@@ -358,9 +359,13 @@ func TestMetricsCountSilenceToo(t *testing.T) {
 		t.Fatal(err)
 	}
 	ask(t, n, alice, subject)
+	ask(t, n, bob, subject) // he has nothing there, and the filter views says so
+	n.views.set.AddHash(mirror.Pair(n.secret.Key, bob, subject))
 	ask(t, n, bob, subject)
 	ask(t, n, alice, digest("nothing"))
-	n.filter.Add(digest("false positive"))
+	n.keys.set.Add(digest("false positive"))
+	ask(t, n, alice, digest("false positive"))
+	n.views.set.AddHash(mirror.Pair(n.secret.Key, alice, digest("false positive")))
 	ask(t, n, alice, digest("false positive"))
 
 	registry := prometheus.NewRegistry()
@@ -382,13 +387,13 @@ func TestMetricsCountSilenceToo(t *testing.T) {
 		}
 	}
 	want := map[string]float64{
-		"queries_total/hit": 1, "queries_total/denied": 1, "queries_total/miss": 1, "queries_total/false_positive": 1, "queries_total/error": 0,
+		"queries_total/hit": 1, "queries_total/denied": 1, "queries_total/miss": 3, "queries_total/false_positive": 1, "queries_total/error": 0,
 		"puts_total/stored": 1, "puts_total/duplicate": 1, "puts_total/conflict": 1, "puts_total/refused": 1, "puts_total/error": 0,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if s := n.Stats(); s.Seq != 1 || s.State != wire.StateUp || !s.FilterReady || s.FilterKeys != 3 || s.Created.IsZero() {
+	if s := n.Stats(); s.Seq != 1 || s.State != wire.StateUp || !s.Filters[0].Ready || s.Filters[0].Keys != 3 || s.Filters[1].Name != "views" || s.Created.IsZero() {
 		t.Errorf("stats %+v", s)
 	}
 }

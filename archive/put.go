@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/verae/archive/bloom"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/internal/pebblex"
 	"github.com/verae/archive/wire"
@@ -25,6 +26,7 @@ type pending struct {
 	hasPutID bool
 	frame    draft
 	places   []place
+	pairs    []bloom.Hash // for the filter views
 	tag      tenantTag
 	size     int
 	reply    chan outcome // takes one without blocking
@@ -136,6 +138,7 @@ func (n *Node) prepare(ctx context.Context, put wire.Put) (*pending, error) {
 		return nil, err
 	}
 	p.places, p.tag = placesOf(&rec, p.id, blocks), tagOf(rec.TenantID)
+	p.pairs = (&viewing{secret: n.secret.Key}).record(nil, &rec, p.places)
 	p.size = len(p.frame.head) + len(rec.Body) + rowBytes*(2+len(p.places))
 	return p, nil
 }

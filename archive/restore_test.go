@@ -518,7 +518,7 @@ func TestRestoreOfAnArchiveThatFailedLeavesNothing(t *testing.T) {
 			break
 		}
 		points++
-		if _, stored := mem.Stat(inDir(c, "new").filterDir() + "/snapshot"); err == nil && stored != nil {
+		if _, stored := mem.Stat(inDir(c, "new").Dir + "/filters/keys" + "/snapshot"); err == nil && stored != nil {
 			// The name of the filter or of its key was not durable: it was not stored.
 			wholeIn(t, inDir(b.c, "new"), b.puts)
 		} else if _, there := mem.Stat("new"); err == nil || there == nil && left == 0 && !errors.Is(err, errorfs.ErrInjected) {

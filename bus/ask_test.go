@@ -550,7 +550,12 @@ func TestFailedAndExpiredQueriesStayUnanswered(t *testing.T) {
 // A filter miss ends in the callback, unless a word is expected.
 type prober struct{ *fakeNode }
 
-func (p prober) Absent(d wire.Digest) bool { return d == digestOf("absent") }
+func (p prober) AbsentBatch(digests [][32]byte, absent []bool) []bool {
+	for _, d := range digests {
+		absent = append(absent, d == digestOf("absent"))
+	}
+	return absent
+}
 
 func TestSurelyAbsentKeysAreNotLookedUp(t *testing.T) {
 	w := startWorld(t, 0, patient, nil)

@@ -28,7 +28,9 @@ type Node interface {
 // Prober is implemented by nodes that can tell from memory that they surely have
 // nothing under a key. Queries about such keys cost no more than the look.
 type Prober interface {
-	Absent(digest wire.Digest) bool
+	// AbsentBatch appends to absent, for each digest, whether the archive surely
+	// has nothing under it, and returns that. It must not block.
+	AbsentBatch(digests [][32]byte, absent []bool) []bool
 }
 
 // Blobs keeps the files of an archive. An error that says the upload is not known

@@ -59,7 +59,7 @@ type ArchiveService struct {
 	id      wire.ArchiveID
 	boot    string // of this process; in every reply
 	node    Node
-	absent  func(digest wire.Digest) bool // nil: no quick look
+	misses  missBatch
 	blobs   Blobs
 	witness Witness // nil: none
 	copies  int
@@ -103,7 +103,7 @@ func ServeArchive(conn *Conn, node Node, blobs Blobs, cfg ArchiveConfig) (*Archi
 		nudge:   make(chan struct{}, 1),
 	}
 	if p, ok := node.(Prober); ok {
-		s.absent = p.Absent
+		s.misses.prober = p
 	}
 	if err := s.start(work); err != nil {
 		ended, cancel := context.WithCancel(context.Background())
@@ -141,6 +141,9 @@ func (s *ArchiveService) start(work context.Context) error {
 			return err
 		}
 		s.subs = append(s.subs, sub)
+		if b.subject == wire.SubjectQuery {
+			s.metrics.unseen.of(sub)
+		}
 	}
 	if err := settle(s.conn.ctl, s.conn.bulk); err != nil {
 		return err
@@ -168,7 +171,9 @@ func (s *ArchiveService) Drain(ctx context.Context) error {
 }
 
 func (s *ArchiveService) shutdown(ctx context.Context) error {
+	s.metrics.unseen.read() // the last time that it can be
 	errs := []error{s.conn.drain(ctx, s.subs...)}
+	s.probeRest()
 	s.queries.close(ctx)
 	s.puts.close(ctx, s.hurry)
 	s.frames.gate.close(ctx, s.hurry)

@@ -11,17 +11,11 @@ import (
 	"github.com/verae/archive/wire"
 )
 
-// onQuery takes a query off the subscription. A key that is surely absent ends
-// here, unless the asker expects a word from this archive in any case.
-func (s *ArchiveService) onQuery(msg *nats.Msg) {
-	named := names(msg.Header.Get(wire.HeaderExpect), s.id)
-	if !named && s.absent != nil {
-		if digest, ok := wire.QueryDigest(msg.Data); ok && s.absent(digest) {
-			s.metrics.silent.Inc()
-			return
-		}
-	}
-	deadline := time.Now().Add(timeLeft(msg.Header.Get(wire.HeaderDeadline)))
+// queue hands a query that came at the given time to the workers. One that finds
+// no room is dropped: nobody answers it, and its asker lists this archive as
+// missing.
+func (s *ArchiveService) queue(msg *nats.Msg, named bool, came time.Time) {
+	deadline := came.Add(timeLeft(msg.Header.Get(wire.HeaderDeadline)))
 	if !s.queries.try(func(ctx context.Context) { s.answer(ctx, msg.Data, named, deadline) }) {
 		s.metrics.queries.WithLabelValues("dropped").Inc()
 	}
@@ -29,6 +23,9 @@ func (s *ArchiveService) onQuery(msg *nats.Msg) {
 
 // names reports whether id stands in list, which is separated by commas.
 func names(list string, id wire.ArchiveID) bool {
+	if !strings.Contains(list, string(id)) {
+		return false
+	}
 	for list != "" {
 		var name string
 		name, list, _ = strings.Cut(list, ",")

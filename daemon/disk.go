@@ -89,16 +89,23 @@ func damagedFiles(node *archive.Node, files *blob.Store) (n int) {
 	return n
 }
 
-// filterTrouble says what is wrong with the filter of an archive, whose answers
-// are right nevertheless: nil if nothing is.
+// filterTrouble says what is wrong with a filter of an archive, whose answers are
+// right nevertheless: nil if nothing is, else the worst.
 func filterTrouble(s archive.Stats) error {
-	switch {
-	case s.FilterDenied > 0:
-		return fault.New(fault.Corrupt, "FILTER_DENIED", "the filter denied %d keys that are stored, and has been mended: test the memory of this machine", s.FilterDenied)
-	case s.FilterSuspect:
-		return fault.New(fault.Transient, "FILTER_SUSPECT", "the filter lets through more than twice the absent keys that it should: somebody may know its key and search for them; give the archives another FILTER_KEY_FILE")
-	case s.FilterDegraded:
-		return fault.New(fault.Transient, "FILTER_DEGRADED", "the filter has more keys than BLOOM_MAX_BYTES leaves room for, and sends more queries to the store with each: allow it more memory")
+	for _, f := range s.Filters {
+		if f.Denied > 0 {
+			return fault.New(fault.Corrupt, "FILTER_DENIED", "the filter %s denied %d keys that are stored, and has been mended: test the memory of this machine", f.Name, f.Denied)
+		}
+	}
+	for _, f := range s.Filters {
+		if f.Suspect {
+			return fault.New(fault.Transient, "FILTER_SUSPECT", "the filter %s lets through more than twice the absent keys that it should: somebody may know its key and search for them; give the archives another FILTER_KEY_FILE", f.Name)
+		}
+	}
+	for _, f := range s.Filters {
+		if f.Degraded {
+			return fault.New(fault.Transient, "FILTER_DEGRADED", "the filter %s has more keys than its half of BLOOM_MAX_BYTES leaves room for, and sends more queries to the store with each: allow it more memory", f.Name)
+		}
 	}
 	return nil
 }

@@ -49,16 +49,21 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
-// What is wrong with a filter shows in the health of its archive, the worst first.
+// What is wrong with the filters shows in the health of their archive, the worst
+// first, and tells which it is.
 func TestFilterTroubleIsTold(t *testing.T) {
-	for code, s := range map[string]archive.Stats{
-		"":                {FilterReady: true},
-		"FILTER_DEGRADED": {FilterDegraded: true},
-		"FILTER_SUSPECT":  {FilterDegraded: true, FilterSuspect: true},
-		"FILTER_DENIED":   {FilterDegraded: true, FilterSuspect: true, FilterDenied: 1},
+	for code, views := range map[string]archive.FilterStats{
+		"":                {Ready: true},
+		"FILTER_DEGRADED": {Degraded: true},
+		"FILTER_SUSPECT":  {Degraded: true, Suspect: true},
+		"FILTER_DENIED":   {Degraded: true, Suspect: true, Denied: 1},
 	} {
-		if err := filterTrouble(s); (err == nil) != (code == "") || err != nil && fault.CodeOf(err) != code {
-			t.Errorf("%s: %v", code, err)
+		views.Name = "views"
+		for _, keys := range []archive.FilterStats{{Name: "keys"}, {Name: "keys", Degraded: code == "FILTER_SUSPECT" || code == "FILTER_DENIED"}} {
+			err := filterTrouble(archive.Stats{Filters: []archive.FilterStats{keys, views}})
+			if (err == nil) != (code == "") || err != nil && (fault.CodeOf(err) != code || !strings.Contains(err.Error(), "views")) {
+				t.Errorf("%s: %v", code, err)
+			}
 		}
 	}
 }
