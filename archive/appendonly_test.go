@@ -103,7 +103,7 @@ func TestLaw3NoCallChangesWhatIsStored(t *testing.T) {
 // exported field is on a Node, and no method gives the store away.
 func TestLaw3NodeHasNoWayToTheStore(t *testing.T) {
 	want := []string{
-		"Absent", "Answer", "Backup", "Check", "CheckWith", "Checkpoint", "Close", "Consistency", "FileLost", "FileOf", "HasRecords",
+		"Absent", "AbsentBatch", "Answer", "Backup", "Check", "CheckWith", "Checkpoint", "Close", "Consistency", "FileLost", "FileOf", "HasRecords",
 		"Heard", "Hello", "Inclusion", "Loaded", "Metrics", "OpenWitness", "Portable", "Proof", "Put", "Ready", "RecordIDs",
 		"Reopen", "Seq", "SetState", "Stats",
 	}
