@@ -276,6 +276,10 @@ func TestAMirrorKnowsWhatWasAcknowledged(t *testing.T) {
 	if s := a.feed.Stats(); s.Holders != 1 || s.Waits == 0 || s.RanOut != 0 {
 		t.Errorf("%+v", s)
 	}
+	row := w.roster.Snapshot()[0].Mirror
+	if row == nil || row.State != MirrorTrusted || row.Reason != "" || row.At != 702 || row.Lag != 0 || row.Bytes == 0 {
+		t.Errorf("operators are shown %+v", row)
+	}
 }
 
 // Several aggregators are waited for, each of them.

@@ -27,6 +27,8 @@ type Member struct {
 	Lost       *Loss    // nil: nothing is known to be lost
 	Waiting    *Waiting // a live process of a newer generation; nil: none
 	Twin       *Twin    // another process that used this id a moment ago; nil: none
+
+	Mirror *MirrorState // of its filter; nil: this aggregator keeps no mirrors
 }
 
 // Twin is a process that uses the id of an archive together with it.
@@ -43,7 +45,7 @@ type Waiting struct {
 
 // Snapshot returns all enrolled archives, sorted by id.
 func (r *Roster) Snapshot() []Member {
-	now := r.now()
+	now, mirrors := r.now(), r.mirrors.Load()
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	out := make([]Member, 0, len(r.ids))
@@ -69,6 +71,9 @@ func (r *Roster) Snapshot() []Member {
 		}
 		if m.quarantined(now) {
 			row.Twin = &Twin{m.twin.Generation, m.twin.Boot}
+		}
+		if mirrors != nil {
+			row.Mirror = new(mirrors.State(id))
 		}
 		out = append(out, row)
 	}

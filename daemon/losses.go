@@ -78,6 +78,9 @@ func (m members) Archives() []edge.ArchiveInfo {
 		if r.Waiting != nil {
 			info.Unaccepted = &edge.Unaccepted{Generation: r.Waiting.Generation, Key: r.Waiting.Key}
 		}
+		if m := r.Mirror; m != nil {
+			info.Mirror = &edge.ArchiveMirror{State: m.State, Reason: m.Reason, Lag: m.Lag, LagMs: m.Late.Milliseconds(), Bytes: m.Bytes}
+		}
 		list = append(list, info)
 	}
 	return list

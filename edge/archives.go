@@ -47,6 +47,18 @@ type ArchiveInfo struct {
 	Lost       *ArchiveLoss `json:"lost,omitempty"`
 	Unaccepted *Unaccepted  `json:"unaccepted,omitempty"`
 	Advice     string       `json:"advice,omitzero"` // what to do
+
+	Mirror *ArchiveMirror `json:"mirror,omitempty"` // of its filter; absent: this aggregator keeps no mirrors
+}
+
+// ArchiveMirror is the aggregator's copy of an archive's filter. Only a trusted one
+// spares the archive questions.
+type ArchiveMirror struct {
+	State  string `json:"state"`           // none, loading, behind, trusted
+	Reason string `json:"reason,omitzero"` // why it is not trusted; for people
+	Lag    uint64 `json:"lag,omitzero"`    // hashes that it is known to lack
+	LagMs  int64  `json:"lagMs,omitzero"`  // for how long
+	Bytes  uint64 `json:"bytes,omitzero"`
 }
 
 // ArchiveLoss says what an archive lost, or may have lost.

@@ -205,6 +205,7 @@ func (s *session) archives(raw json.RawMessage) error {
 			LostRecords        uint64
 			Lost               *struct{ Reason, Detail string }
 			Advice             string
+			Mirror             *struct{ State, Reason string }
 		}
 	}
 	if err := json.Unmarshal(raw, &list); err != nil {
@@ -220,6 +221,9 @@ func (s *session) archives(raw json.RawMessage) error {
 		}
 		if a.LostRecords > 0 {
 			s.line("  lost the bytes of", a.LostRecords, "records")
+		}
+		if m := a.Mirror; m != nil && m.State != "trusted" {
+			s.line("  asked by every lookup, its filter is not mirrored now:", strings.TrimSuffix(m.State+", "+m.Reason, ", "))
 		}
 		if a.Advice != "" {
 			s.line("  what to do:", a.Advice)

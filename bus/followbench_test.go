@@ -1,0 +1,69 @@
+package bus
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/verae/archive/bloom"
+	"github.com/verae/archive/internal/boottime"
+	"github.com/verae/archive/mirror"
+	"github.com/verae/archive/wire"
+)
+
+// mirrored returns mirrors of n archives, trusted, each with keys pairs.
+func mirrored(b testing.TB, n, keys int) (*Mirrors, []wire.ArchiveID) {
+	b.Helper()
+	r := newBench(b, RosterConfig{Open: true})
+	m := &Mirrors{roster: r.Roster, cfg: MirrorConfig{Secret: fleetKey, Clock: boottime.Now}, public: mirror.ViewerKey(fleetKey.Key, wire.Public)}
+	followers := map[wire.ArchiveID]*follower{}
+	var ids []wire.ArchiveID
+	for i := range n {
+		id := wire.ArchiveID(fmt.Sprintf("archive-%02d", i))
+		r.say(helloOf(string(id), "boot1"))
+		set := bloom.New(bloom.Params{Secret: fleetKey, Capacity: uint64(keys)})
+		for k := range keys {
+			set.AddHash(mirror.Pair(fleetKey.Key, tenantA, digestOf(fmt.Sprint(id, k))))
+		}
+		set.Complete()
+		c := &copied{mirror: mirror.NewMirror(mirror.MirrorConfig{Holder: "bench"}), set: set, boot: "boot1", feed: "boot1.1"}
+		c.mirror.Load(set, wire.SnapshotHead{ArchiveID: id, Feed: c.feed, At: 1, Seq: 1})
+		c.mirror.Granted(c.mirror.Holder(), boottime.Now(), wire.LeaseGrant{ArchiveID: id, Feed: c.feed, LeaseMs: wire.MaxLeaseMs})
+		f := newFollower(&Mirrors{work: b.Context()}, id)
+		f.serving.Store(c)
+		followers[id], ids = f, append(ids, id)
+	}
+	m.followers.Store(&followers)
+	return m, ids
+}
+
+func TestSilentAllocatesItsAnswerOnly(t *testing.T) {
+	m, ids := mirrored(t, 3, 100)
+	digest := digestOf("nobody has it")
+	if n := len(m.Silent(tenantA, digest, ids)); n != 3 {
+		t.Fatalf("%d of 3 are silent", n)
+	}
+	if n := testing.AllocsPerRun(1000, func() { m.Silent(tenantA, digest, ids) }); n > 1 {
+		t.Errorf("%v allocations", n)
+	}
+	if s := m.Silent(tenantA, digestOf(fmt.Sprint(ids[1], 7)), ids); len(s) > 2 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func BenchmarkSilent(b *testing.B) {
+	for _, n := range []int{3, 64} {
+		m, ids := mirrored(b, n, 100_000)
+		digests := make([]wire.Digest, 1024)
+		for i := range digests {
+			digests[i] = digestOf(fmt.Sprint("absent ", i))
+		}
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				m.Silent(tenantA, digests[i%len(digests)], ids)
+				i++
+			}
+		})
+	}
+}
