@@ -10,19 +10,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 
+	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/wire"
 )
 
-// direct has the archives of w take questions on their ctl subjects.
+// direct has archives of w take questions on their ctl subjects.
 func (w *world) direct(t *testing.T, sites ...*site) {
 	t.Helper()
 	for _, s := range sites {
-		if _, err := s.conn.subscribe(s.conn.ctl, wire.SubjectCtlPrefix+string(s.node.id), "", s.service.onDirect); err != nil {
+		service, err := ServeSync(s.conn, SyncConfig{Node: &fakeSync{fakeNode: s.node}, Blobs: newFakeBlobs(t), Queries: s.service})
+		if err != nil {
 			t.Fatal(err)
 		}
-		if err := settle(s.conn.ctl); err != nil {
-			t.Fatal(err)
-		}
+		t.Cleanup(func() { service.Drain(context.Background()) })
 	}
 }
 
@@ -155,6 +155,30 @@ func TestNobodyTakesAnArchiveOutOfAQuestion(t *testing.T) {
 			t.Errorf("alone: %v: the forger had the archive asked %d times", alone, most)
 		}
 	}
+}
+
+// An archive that answers no queries on its ctl subject refuses them, which is no
+// answer; and a query that breaks the contract is dropped.
+func TestDirectQuestionsThatAreNotTaken(t *testing.T) {
+	w := startWorld(t, 2, patient, nil)
+	w.direct(t, w.sites[1])
+	service, err := ServeSync(w.sites[0].conn, SyncConfig{Node: &fakeSync{fakeNode: w.sites[0].node}, Blobs: newFakeBlobs(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { service.Drain(context.Background()) })
+	records, gone := w.heard(t, []wire.ArchiveID{"archive-a", "archive-b"}, true, 1, 0)
+	if records["archive-a"] != 0 || len(records) != 1 || len(gone) != 0 {
+		t.Errorf("answers %v, gone %v", records, gone)
+	}
+	refused := service.asked.WithLabelValues(wire.OpDirect, fault.Invalid.String())
+	eventually(t, "the refusal is counted", func() bool { return count(refused) == 1 })
+	msg := &nats.Msg{Subject: wire.SubjectCtlPrefix + "archive-b", Data: []byte("{"), Header: nats.Header{wire.HeaderOp: {wire.OpDirect}}}
+	if err := w.conn.ctl.PublishMsg(msg); err != nil {
+		t.Fatal(err)
+	}
+	malformed := w.sites[1].service.metrics.queries.WithLabelValues("malformed")
+	eventually(t, "the query is dropped", func() bool { return count(malformed) == 1 })
 }
 
 // What ends a question ends the probes too, and one that can not be asked leaves
