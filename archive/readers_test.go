@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/wire"
@@ -175,5 +177,37 @@ func TestMissAllocatesNothing(t *testing.T) {
 		}
 	}); got != 0 {
 		t.Errorf("decoding and Absent: %v allocations", got)
+	}
+}
+
+// TestAbsentBatchAgreesWithAbsent for batches of every size around the limit, of
+// digests of which some are there, and counts as that does.
+func TestAbsentBatchAgreesWithAbsent(t *testing.T) {
+	n := newNode(t)
+	var digests [][32]byte
+	for i := range 3 * verdicts {
+		d := digest(fmt.Sprint("x", i))
+		if i%3 == 0 {
+			mustPut(t, n, metadata(alice, d, `{}`))
+		}
+		digests = append(digests, d)
+	}
+	for _, size := range []int{0, 1, 2, verdicts - 1, verdicts, verdicts + 1, 3 * verdicts} {
+		before := testutil.ToFloat64(n.metrics.miss)
+		got, want, misses := n.AbsentBatch(digests[:size], []bool{true}), []bool{true}, 0.0
+		counted := testutil.ToFloat64(n.metrics.miss) - before
+		for _, d := range digests[:size] {
+			a := n.Absent(d)
+			if want = append(want, a); a {
+				misses++
+			}
+		}
+		if !slices.Equal(got, want) || counted != misses {
+			t.Errorf("%d digests: %v, %v misses counted; want %v, %v", size, got, counted, want, misses)
+		}
+	}
+	room := make([]bool, 0, len(digests))
+	if got := testing.AllocsPerRun(100, func() { room = n.AbsentBatch(digests, room[:0]) }); got != 0 {
+		t.Errorf("%v allocations", got)
 	}
 }
