@@ -1,7 +1,6 @@
 package bus
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -102,61 +101,6 @@ func benchAsk(b *testing.B, w *world) {
 	b.ReportMetric(raw, "ns-p50-raw-limit")
 	b.ReportMetric(ask, "ns-p50-ask")
 	b.ReportMetric(ask/raw, "x-limit")
-}
-
-// What one query about an absent key costs an archive, without and with the way
-// through NATS; the limit of the second is a callback that does nothing.
-func BenchmarkBloomMiss(b *testing.B) {
-	w := startWorld(b, 0, patient, nil)
-	conn := connect(b, w.server, "archive-p")
-	service, err := ServeArchive(conn, prober{newFakeNode(b, "archive-p")}, newFakeBlobs(b), ArchiveConfig{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { service.Drain(context.Background()) })
-	q := query("absent")
-	q.CorrelationID = wire.NewCorrelationID()
-	q.Kinds = []wire.Kind{}
-	msg, err := queryMsg(b.Context(), q, []wire.ArchiveID{"archive-a", "archive-b", "archive-c"})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Run("handler", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			service.onQuery(msg)
-		}
-	})
-	for name, handle := range map[string]nats.MsgHandler{
-		"bare callback (limit)": func(*nats.Msg) {}, "through NATS": service.onQuery,
-	} {
-		b.Run(name, func(b *testing.B) {
-			var heard atomic.Int64
-			sub, err := conn.subscribe(conn.ctl, "bench", "", func(m *nats.Msg) { handle(m); heard.Add(1) })
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer conn.unsubscribe(sub)
-			if err := conn.Flush(b.Context()); err != nil {
-				b.Fatal(err)
-			}
-			out := &nats.Msg{Subject: "bench", Header: msg.Header, Data: msg.Data}
-			sent := int64(0)
-			for b.Loop() {
-				if err := w.conn.ctl.PublishMsg(out); err != nil {
-					b.Fatal(err)
-				}
-				if sent++; sent%1000 == 0 { // keep the queue short
-					for heard.Load() < sent-1000 {
-						time.Sleep(time.Microsecond)
-					}
-				}
-			}
-			for heard.Load() < sent {
-				time.Sleep(time.Microsecond)
-			}
-		})
-	}
 }
 
 // Puts of 1 KiB to an archive that stores nothing, against raw request/reply of
