@@ -63,6 +63,7 @@ type Mirrors struct {
 	stop    context.CancelFunc
 	done    sync.WaitGroup
 	sub     *nats.Subscription
+	unhook  func()        // of the connection's return
 	names   atomic.Uint64 // numbers mirrors
 
 	followers atomic.Pointer[map[wire.ArchiveID]*follower] // the map is never changed
@@ -94,6 +95,11 @@ func Follow(conn *Conn, roster *Roster, cfg MirrorConfig) (*Mirrors, error) {
 	}
 	m.work, m.stop = context.WithCancel(context.Background())
 	m.followers.Store(new(map[wire.ArchiveID]*follower))
+	m.unhook = conn.onUp(func() { // who knows what was sent meanwhile
+		for _, f := range *m.followers.Load() {
+			f.miss()
+		}
+	})
 	m.metrics = newFollowMetrics(m)
 	var err error
 	if m.sub, err = conn.subscribe(conn.ctl, wire.SubjectFilterPrefix+"*", "", m.onDelta); err == nil {
@@ -111,6 +117,7 @@ func Follow(conn *Conn, roster *Roster, cfg MirrorConfig) (*Mirrors, error) {
 // Close gives the leases back and forgets the mirrors. Nobody is silent any more.
 func (m *Mirrors) Close() error {
 	m.roster.mirrors.CompareAndSwap(m, nil)
+	m.unhook()
 	m.stop()
 	m.done.Wait()
 	if m.sub != nil {

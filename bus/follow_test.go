@@ -191,6 +191,9 @@ func (g *gallery) aggregator(change func(*MirrorConfig)) *watcher {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { w.mirrors.Close() })
+	for _, s := range g.sites {
+		s.service.Announce() // not to wait for the next hello
+	}
 	g.watch = append(g.watch, w)
 	return w
 }

@@ -47,9 +47,10 @@ type follower struct {
 	next    *copied    // the mirror that takes its place when it is trusted; nil: none
 	epoch   uint64     // rises when mirrors are dropped: a copy that was begun before is not taken
 	copying bool
-	retry   time.Duration // before the next copy, if this one fails
-	after   time.Time     // when a filter may be copied next
-	reason  string        // why there is no mirror, or none that is trusted; a word for people
+	abort   context.CancelFunc // ends the copy that is being made; nil: none was
+	retry   time.Duration      // before the next copy, if this one fails
+	after   time.Time          // when a filter may be copied next
+	reason  string             // why there is no mirror, or none that is trusted; a word for people
 }
 
 // A copied is a mirror with what it was copied from.
@@ -87,10 +88,7 @@ func (f *follower) take(msg *nats.Msg) {
 	}
 	f.queued.Add(-int64(len(msg.Data)))
 	f.m.metrics.deltas.WithLabelValues("dropped").Inc()
-	for _, c := range f.copies() {
-		c.lapsed.Store(true)
-	}
-	f.kick()
+	f.miss()
 }
 
 func (f *follower) kick() {
@@ -98,6 +96,14 @@ func (f *follower) kick() {
 	case f.wake <- struct{}{}:
 	default:
 	}
+}
+
+// miss has the archive asked for what came.
+func (f *follower) miss() {
+	for _, c := range f.copies() {
+		c.lapsed.Store(true)
+	}
+	f.kick()
 }
 
 // copies returns the mirrors there are: none, one, or two.
@@ -221,6 +227,9 @@ func (f *follower) drop(reason string) {
 	defer f.mu.Unlock()
 	f.reason = reason
 	f.epoch++
+	if f.abort != nil {
+		f.abort()
+	}
 	f.told.Store(0)
 	f.discard(f.serving.Load())
 	f.discard(f.next)

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"context"
 	"time"
 
 	"github.com/verae/archive/internal/fault"
@@ -124,9 +125,12 @@ func (f *follower) load(seen sight) {
 	if c == nil {
 		f.reason = "its filter is being copied"
 	}
-	epoch := f.epoch
+	var ctx context.Context
+	ctx, f.abort = context.WithCancel(f.work)
+	epoch, abort := f.epoch, f.abort
 	f.m.done.Go(func() {
-		c, err := f.fetch(f.work, seen)
+		c, err := f.fetch(ctx, seen)
+		abort()
 		<-f.m.loads
 		f.fetched(c, err, epoch)
 		f.kick()
@@ -138,6 +142,9 @@ func (f *follower) fetched(c *copied, err error, epoch uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.copying = false
+	if err != nil && epoch != f.epoch {
+		return // it was given up
+	}
 	if err != nil {
 		f.m.metrics.loads.WithLabelValues("failed").Inc()
 		f.reason = "its filter can not be copied: " + cut(err.Error(), maxPullText)

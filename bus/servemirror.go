@@ -20,8 +20,8 @@ const (
 	MaxQueuedLeases = 256
 	MaxQueuedDeltas = 1024
 
-	leaseWorkers = 2
-	copyWorkers  = 2
+	leaseWorkers = 1 // so that what one holder asks for, and gives back, keeps its order
+	rangeWorkers = 2
 	releaseWait  = time.Second // how long a drain waits for leases to be given back
 )
 
@@ -42,8 +42,8 @@ type MirroredNode interface {
 type mirrorService struct {
 	feed   *mirror.Feed
 	conn   *Conn
-	leases *workers // leases and ranges of deltas
-	reads  *workers // fragments of copies
+	leases *workers
+	reads  *workers // fragments of copies, and ranges of deltas
 	copies *copyings
 	ops    map[string]mirrorOp
 	deltas chan wire.Delta
@@ -69,7 +69,7 @@ func newMirrorService(conn *Conn, id wire.ArchiveID, node any) *mirrorService {
 	stop := make(chan struct{})
 	s := &mirrorService{
 		feed: n.Feed(), conn: conn,
-		leases: startWorkers(leaseWorkers, MaxQueuedLeases), reads: startWorkers(copyWorkers, MaxQueuedCtls),
+		leases: startWorkers(leaseWorkers, MaxQueuedLeases), reads: startWorkers(rangeWorkers, MaxQueuedLeases),
 		copies: newCopyings(n.ViewsSnapshot),
 		deltas: make(chan wire.Delta, MaxQueuedDeltas),
 		stop:   sync.OnceFunc(func() { close(stop) }),
@@ -80,7 +80,7 @@ func newMirrorService(conn *Conn, id wire.ArchiveID, node any) *mirrorService {
 		wire.OpLease: {s.leases, answering(wire.OpLease, func(_ context.Context, q wire.LeaseRequest) (wire.LeaseGrant, error) {
 			return s.feed.Lease(q)
 		})},
-		wire.OpDeltas: {s.leases, answering(wire.OpDeltas, func(_ context.Context, q wire.DeltasRequest) (wire.Delta, error) {
+		wire.OpDeltas: {s.reads, answering(wire.OpDeltas, func(_ context.Context, q wire.DeltasRequest) (wire.Delta, error) {
 			return s.feed.Since(q)
 		})},
 		wire.OpSnapshot: {s.reads, s.snapshot},
