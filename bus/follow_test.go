@@ -169,8 +169,13 @@ func (s *mirroredSite) kill() {
 // aggregator starts one. change may change its configuration.
 func (g *gallery) aggregator(change func(*MirrorConfig)) *watcher {
 	g.t.Helper()
-	t := g.t
-	w := &watcher{conn: connect(t, g.server, fmt.Sprintf("aggregator-%d", len(g.watch)))}
+	return g.aggregatorOn(connect(g.t, g.server, fmt.Sprintf("aggregator-%d", len(g.watch))), change)
+}
+
+// aggregatorOn starts one on a connection.
+func (g *gallery) aggregatorOn(conn *Conn, change func(*MirrorConfig)) *watcher {
+	g.t.Helper()
+	t, w := g.t, &watcher{conn: conn}
 	var err error
 	if w.roster, err = OpenRoster(RosterConfig{Path: filepath.Join(t.TempDir(), "roster.json"), Create: true, Open: true}); err != nil {
 		t.Fatal(err)
