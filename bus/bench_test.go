@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/verae/archive/receipts"
 	"github.com/verae/archive/wire"
 )
 
@@ -19,9 +20,17 @@ func p50(durations []time.Duration) float64 {
 	return float64(durations[len(durations)/2])
 }
 
+// p99 is p50 for 99 of 100.
+func p99(durations []time.Duration) float64 {
+	slices.Sort(durations)
+	return float64(durations[len(durations)*99/100])
+}
+
 // A lookup at 3 archives, all named, 2 of them with a record, against its limit:
-// one raw request/reply of the same sizes. Both run in turn, so that the ratio
-// does not depend on what else the machine does.
+// one raw request/reply of the same sizes. "ask" ends with the third reply,
+// "lookup" with the verified records. They run in turn, so that the ratio does not
+// depend on what else the machine does. "wait" is the lookup of an aggregator that
+// can not know whether everybody has answered, and waits WAIT_ARCHIVE_MS.
 func BenchmarkAsk(b *testing.B) {
 	b.Run("tcp", func(b *testing.B) { benchAsk(b, startWorld(b, 3, patient, nil)) })
 	b.Run("pipe", func(b *testing.B) { // the aggregator embeds the server
@@ -69,7 +78,17 @@ func benchAsk(b *testing.B, w *world) {
 	if _, err := w.conn.listen(inbox, "", func(*nats.Msg) { got <- struct{}{} }); err != nil {
 		b.Fatal(err)
 	}
-	var raws, scatters, asks []time.Duration
+	look := &receipts.Gatherer{Asker: w.archives, Roster: enrolled(w.ids), Wait: time.Minute}
+	lookup := func(g *receipts.Gatherer, complete bool) time.Duration {
+		start := time.Now()
+		found, err := g.Gather(b.Context(), q.SHA256, q.TenantID, nil)
+		if took := time.Since(start); err == nil && len(found.Records) == 1 && found.Replied == 2 && found.Complete == complete {
+			return took
+		}
+		b.Fatalf("found %+v, %v", found, err)
+		return 0
+	}
+	var raws, scatters, asks, lookups, waits []time.Duration
 	for b.Loop() {
 		start := time.Now()
 		if _, err := w.conn.ctl.RequestWithContext(b.Context(), "raw", request); err != nil {
@@ -95,13 +114,31 @@ func benchAsk(b *testing.B, w *world) {
 		}
 		stop()
 		asks = append(asks, time.Since(start))
+		lookups = append(lookups, lookup(look, true))
+	}
+	wait := &receipts.Gatherer{Asker: w.archives, Roster: enrolled(w.ids), Wait: waitArchive, Unlisted: func() bool { return true }}
+	for range 3 {
+		waits = append(waits, lookup(wait, false))
 	}
 	raw, ask := p50(raws), p50(asks)
 	b.ReportMetric(p50(scatters), "ns-p50-bare-scatter")
 	b.ReportMetric(raw, "ns-p50-raw-limit")
 	b.ReportMetric(ask, "ns-p50-ask")
 	b.ReportMetric(ask/raw, "x-limit")
+	b.ReportMetric(p50(lookups), "ns-p50-lookup")
+	b.ReportMetric(p50(lookups)/raw, "x-limit-lookup")
+	b.ReportMetric(p99(raws), "ns-p99-raw-limit")
+	b.ReportMetric(p99(lookups), "ns-p99-lookup")
+	b.ReportMetric(p99(lookups)/p99(raws), "x-limit-p99-lookup")
+	b.ReportMetric(p50(waits)/p50(lookups), "x-wait-for-lookup")
 }
+
+// waitArchive is WAIT_ARCHIVE_MS where nothing else is set.
+const waitArchive = 1500 * time.Millisecond
+
+type enrolled []wire.ArchiveID
+
+func (e enrolled) Enrolled() []wire.ArchiveID { return slices.Clone(e) }
 
 // Puts of 1 KiB to an archive that stores nothing, against raw request/reply of
 // the same sizes with as many in flight: what the bus adds to a put.

@@ -247,7 +247,7 @@ func TestDroppedQueriesAreNoAnswers(t *testing.T) {
 	eventually(t, "the flood is over", func() bool {
 		return outcome(s, "dropped") >= flood-MaxQueuedQueries-queryWorkers && asked.Load() >= queryWorkers
 	})
-	one := &receipts.Gatherer{Asker: w.archives, Roster: alone("archive-a"), Wait: 20 * time.Millisecond}
+	one := &receipts.Gatherer{Asker: w.archives, Roster: enrolled{"archive-a"}, Wait: 20 * time.Millisecond}
 	found, err := one.Gather(t.Context(), digestOf("x"), tenantA, nil)
 	if err != nil || found.Complete || !slices.Equal(found.Missing, []wire.ArchiveID{"archive-a"}) || found.Reason != wire.ReasonDeadline {
 		t.Errorf("a query that was dropped: %+v, %v", found, err)
@@ -271,10 +271,6 @@ func TestDroppedQueriesAreNoAnswers(t *testing.T) {
 		t.Errorf("%d replies, %d answers, %d asked", got, outcome(s, "empty"), asked.Load())
 	}
 }
-
-type alone wire.ArchiveID
-
-func (a alone) Enrolled() []wire.ArchiveID { return []wire.ArchiveID{wire.ArchiveID(a)} }
 
 // What nats.go drops because too many wait is counted, and stays so.
 func TestQueriesThatFindNoPlaceOnTheSubscriptionAreCounted(t *testing.T) {
