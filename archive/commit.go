@@ -62,6 +62,10 @@ func (n *Node) commit(items []*pending) {
 			out[f.at] = outcome{seq: f.first.seq, duplicate: true}
 		}
 	}
+	at, _ := n.feed.Position()
+	for i := range out {
+		out[i].at = at // what stood there before is known up to here, too
+	}
 	if err := it.Close(); err != nil {
 		n.cfg.Log.Error("close an iterator", "err", err)
 	}
@@ -186,12 +190,7 @@ func (n *Node) store(it *pebble.Iterator, r resolution) error {
 	if err != nil {
 		return errors.Join(err, batch.Close())
 	}
-	for _, p := range fresh { // before anyone can see the record
-		for _, at := range p.places {
-			n.keys.set.Add(at.digest)
-		}
-		n.views.add(p.pairs)
-	}
+	n.announce(fresh, end.seq) // before anyone can see the records
 	began := time.Now()
 	if err := n.db.Apply(batch, pebble.Sync); err != nil {
 		n.health.fail(err.Error())
@@ -210,6 +209,23 @@ func (n *Node) store(it *pebble.Iterator, r resolution) error {
 		n.cfg.Log.Error("close a batch", "err", err)
 	}
 	return nil
+}
+
+// announce puts records into the filters, and then tells those who have copies of
+// views; seq is the number of the last.
+func (n *Node) announce(fresh []*pending, seq uint64) {
+	n.pairs = n.pairs[:0]
+	for _, p := range fresh {
+		for _, at := range p.places {
+			n.keys.set.Add(at.digest)
+		}
+		n.views.add(p.pairs)
+		n.pairs = append(n.pairs, p.pairs...)
+	}
+	n.feed.Append(seq, n.pairs)
+	if cap(n.pairs) > maxPairs {
+		n.pairs = nil
+	}
 }
 
 // guard refuses a batch that would do more than append. Nothing is written then,

@@ -10,6 +10,7 @@ import (
 	"github.com/verae/archive/bloom"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/internal/pebblex"
+	"github.com/verae/archive/mirror"
 	"github.com/verae/archive/wire"
 )
 
@@ -21,6 +22,8 @@ const (
 	// maxQueued is how many puts may wait for the committer. With the largest
 	// bodies they hold maxQueued times wire.MaxSealedBody of memory.
 	maxQueued = 512
+	// maxPairs is how many pairs of a batch keep their memory.
+	maxPairs = 1 << 16
 )
 
 // Config says where an archive is and what it stands on.
@@ -51,8 +54,10 @@ type Config struct {
 	// makes of it. Below it the store still writes what it needs to put in order
 	// what was acknowledged, see pebblex.RoomOf.
 	DiskReserve uint64
-	// Lease is how long a restored archive takes no records after its first start,
-	// see Restore; 0 means DefaultLease, less than 0 that it is not served now.
+	// Lease is how long who mirrors the filter of viewers may rely on his copy before
+	// he has to ask again, see Feed, and how long no records are taken after a start
+	// if there may be such copies of an earlier life: after a crash, or a restore. 0
+	// means DefaultLease, less than 0 that the archive is not served now.
 	Lease time.Duration
 	// Log receives state changes and failures; nil discards them.
 	Log *slog.Logger
@@ -66,6 +71,7 @@ type Config struct {
 	OnFatal func(reason string)
 
 	markEvery, flushWait time.Duration // shorter in tests
+	clock                mirror.Clock  // of leases; other than the machine's in tests
 }
 
 // Files tells an archive what it must know of the files that records name.

@@ -26,6 +26,10 @@
 //     behind it. [Open] refuses a store that has less than the mark, or another
 //     history; what was lost in that second is known to whoever remembers what was
 //     acknowledged to him, and [Node.Put] can be asked to wait for the mark.
+//   - Nobody denies what was acknowledged: who has a copy of the filter views and a
+//     lease is waited for before a record is acknowledged, and told of every pair
+//     before the record is durable. After an end that may have left leases out, no
+//     record is taken before they are over.
 //   - Bytes are exact: a body is stored and answered as it came.
 //
 // # Files
@@ -39,6 +43,8 @@
 //	generations  the generation rows once more
 //	filter.key   what positions in the filters are derived under
 //	filters/     snapshots of the filters; they are built anew without them
+//	leases       there while leases on the filter views may be out
+//	grace        there until a restored archive has been served
 //
 // # Keys of the store, layout 2
 //

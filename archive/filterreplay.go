@@ -32,7 +32,7 @@ func (n *Node) completeFromLog(ctx context.Context, last uint64) {
 			f.log().Warn("the end of the log does not complete the filter; the index does", "err", err)
 			continue
 		}
-		f.set.Complete()
+		f.complete()
 		f.log().Info("filter ready", "keys", f.set.Keys(), "replayed", f.replayed.Load(), "dur", time.Since(began))
 	}
 }

@@ -81,6 +81,7 @@ func (n *Node) tend(ctx context.Context) {
 
 // tendOnce looks after one filter after the other: a rebuild takes memory.
 func (n *Node) tendOnce(ctx context.Context) error {
+	defer n.renewFeed()
 	return errors.Join(n.keys.tendOnce(ctx), n.views.tendOnce(ctx))
 }
 

@@ -19,32 +19,44 @@ const graceText = "verae-grace/1: this archive was restored and has not been ser
 // a lease, or was served and closed in order.
 func (c Config) gracePath() string { return c.FS.PathJoin(c.Dir, "grace") }
 
-// beginGrace makes a restored archive wait for a lease before it takes records.
-// Whoever relies on what it was before it was restored, in the belief that it
-// knows all that is there, has let go of that by then.
+// grace is how an archive waits before it takes records. Whoever relies on what it
+// was before, in the belief that it knows all that is there, has let go of that by
+// then. That is so after a restore, and after an end that left leases out.
+type grace struct {
+	restored time.Duration // after a restore, from the start; 0: it was not
+	leased   time.Duration // with leases out, from the start; 0: there were none
+	began    time.Time
+}
+
+// beginGrace looks why there is something to wait for. Files are removed once it is
+// over.
 func (n *Node) beginGrace(ctx context.Context) error {
-	_, err := n.cfg.FS.Stat(n.cfg.gracePath())
-	if errors.Is(err, os.ErrNotExist) || n.cfg.Lease < 0 {
+	if n.cfg.Lease < 0 {
 		return nil
 	}
-	if err != nil {
+	n.grace.began = time.Now()
+	_, err := n.cfg.FS.Stat(n.cfg.gracePath())
+	switch {
+	case err == nil:
+		n.grace.restored = n.cfg.Lease
+	case !errors.Is(err, os.ErrNotExist):
 		return err
 	}
-	until := time.Now().Add(n.cfg.Lease)
-	n.grace = func() error {
-		left := time.Until(until)
-		if left <= 0 {
-			return nil
-		}
-		return fault.New(fault.Transient, "GRACE", "archive: it was restored, and takes records %s after its start", n.cfg.Lease).After(left)
+	if n.grace.leased, err = n.leases.find(n.cfg); err != nil {
+		return err
 	}
-	n.health.watch(n.grace)
+	length := max(n.grace.restored, n.grace.leased)
+	if length == 0 {
+		return nil
+	}
+	n.health.watch(n.inGrace)
 	n.background.Go(func() {
 		select {
-		case <-time.After(n.cfg.Lease):
+		case <-time.After(length):
+			n.giveBack()
 		case <-ctx.Done():
 		}
-		if n.health.failure() != nil {
+		if n.grace.restored == 0 || n.health.failure() != nil {
 			return
 		}
 		if err := n.cfg.FS.Remove(n.cfg.gracePath()); err != nil {
@@ -56,8 +68,26 @@ func (n *Node) beginGrace(ctx context.Context) error {
 
 // inGrace returns why no record is taken yet, or nil.
 func (n *Node) inGrace() error {
-	if n.grace == nil {
+	if err := n.unsettled(); err != nil {
+		return err
+	}
+	return n.grace.left(n.grace.restored, "it was restored, and takes")
+}
+
+// unsettled returns why it may not be told yet that something is stored, also if it
+// is, or nil: before the last start it may have been stored and not acknowledged, and
+// a mirror of that time may still deny it.
+func (n *Node) unsettled() error {
+	return n.grace.left(n.grace.leased, "aggregators relied on its filter when it ended, and it takes")
+}
+
+func (g *grace) left(length time.Duration, why string) error {
+	if length == 0 {
 		return nil
 	}
-	return n.grace()
+	left := time.Until(g.began.Add(length))
+	if left <= 0 {
+		return nil
+	}
+	return fault.New(fault.Transient, "GRACE", "archive: %s records %s after its start", why, length).After(left)
 }

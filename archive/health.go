@@ -22,6 +22,7 @@ type health struct {
 	refuted error          // what others remember proves the log to be older, or another
 	shut    error          // why the store was opened read-only; nil if it was not
 	passing []func() error // conditions that come and go: each is nil, or transient with a code
+	changed func()         // called after what lasts has changed; may be nil
 }
 
 func newHealth(log *slog.Logger) *health {
@@ -34,6 +35,37 @@ func (h *health) watch(fn func() error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.passing = append(h.passing, fn)
+}
+
+// onChange has fn called whenever what lasts has changed. It must be quick.
+func (h *health) onChange(fn func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.changed = fn
+}
+
+// update changes what lasts by f, with mu held, and tells that it did.
+func (h *health) update(f func()) {
+	h.mu.Lock()
+	f()
+	changed := h.changed
+	h.mu.Unlock()
+	if changed != nil {
+		changed()
+	}
+}
+
+// doubt returns why nothing may be concluded from what the archive does not have, or
+// nil: it is damaged, not what it was, or about to end.
+func (h *health) doubt() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.failed != nil, h.refuted != nil, h.sick != "", h.wanted == wire.StateDraining:
+		err := h.lasting()
+		return fault.New(fault.Transient, fault.CodeOf(err), "archive: nobody may rely on its filter: %w", err)
+	}
+	return nil
 }
 
 // openedReadOnly says that nothing can be written before the store is opened
@@ -100,46 +132,46 @@ func (h *health) state() (state, reason string) {
 }
 
 func (h *health) set(state string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.wanted != state {
-		h.log.Info("state", "state", state)
-	}
-	h.wanted = state
+	h.update(func() {
+		if h.wanted != state {
+			h.log.Info("state", "state", state)
+		}
+		h.wanted = state
+	})
 }
 
 // quarantine makes the archive read-only because something stored is not what
 // was written. What is whole is still answered.
 func (h *health) quarantine(reason string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.sick == "" {
-		h.sick = reason
-		h.log.Error("damaged: the archive is read-only", "err", reason)
-	}
+	h.update(func() {
+		if h.sick == "" {
+			h.sick = reason
+			h.log.Error("damaged: the archive is read-only", "err", reason)
+		}
+	})
 }
 
 // refute makes the archive read-only because its log is not the one that it
 // signed. What it has is still answered.
 func (h *health) refute(why error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.refuted == nil {
-		h.refuted = why
-		h.log.Error("not what it was: the archive is read-only", "err", why)
-	}
+	h.update(func() {
+		if h.refuted == nil {
+			h.refuted = why
+			h.log.Error("not what it was: the archive is read-only", "err", why)
+		}
+	})
 }
 
 // fail makes the archive read-only because a write has failed and nobody knows
 // what of it is on disk.
 func (h *health) fail(reason string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.failed == nil {
-		h.failed = fault.New(fault.Internal, "STORE_FAILED", "archive: the store failed: %s; start the program again: opening the store decides what is on disk", reason)
-		h.log.Error("write failed: the archive is read-only", "err", reason)
-		close(h.dead)
-	}
+	h.update(func() {
+		if h.failed == nil {
+			h.failed = fault.New(fault.Internal, "STORE_FAILED", "archive: the store failed: %s; start the program again: opening the store decides what is on disk", reason)
+			h.log.Error("write failed: the archive is read-only", "err", reason)
+			close(h.dead)
+		}
+	})
 }
 
 // failure returns the failed write, if there was one.

@@ -125,9 +125,15 @@ func (in *intake) end(err error, dur time.Duration) {
 	case in.known:
 		log.Info("the index was read", "dur", dur)
 	default:
-		f.set.Complete()
+		f.complete()
 		log.Info("filter ready", "keys", f.set.Keys(), "dur", dur)
 	}
+}
+
+// complete says that the filter has everything.
+func (f *filter) complete() {
+	f.set.Complete()
+	f.n.lend()
 }
 
 // scrub looks in the filter for what is stored, and returns how much of it was
@@ -140,6 +146,7 @@ func (f *filter) scrub(hashes ...bloom.Hash) (denied int) {
 	if f.alarmed.CompareAndSwap(false, true) {
 		f.log().Error("the filter denied what is stored: memory that fails, or a fault of this program; it has it now, and queries are answered from the store until it is rebuilt; others are counted", "keys", denied)
 	}
+	f.n.lend()
 	signal(f.n.wake)
 	return denied
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/verae/archive/bloom"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/internal/pebblex"
+	"github.com/verae/archive/mirror"
 	"github.com/verae/archive/wire"
 )
 
@@ -42,15 +43,20 @@ type Node struct {
 	health    *health
 	metrics   *metrics
 	disk      *pebblex.Space
-	grace     func() error // nil if none is observed; see beginGrace
+	grace     grace
+	feed      *mirror.Feed // of views
+	lending   lending
+	leases    leases
 
 	// durable is the highest sequence number whose record is on disk. Readers
 	// skip what is above it: Pebble shows records before they are.
 	durable atomic.Uint64
 	// storedAt is the time of the record that durable is the number of.
 	storedAt atomic.Int64
-	// tail belongs to the committer's goroutine.
-	tail tail
+	// tail belongs to the committer's goroutine, and so does pairs, which is used
+	// again.
+	tail  tail
+	pairs []bloom.Hash
 
 	gate   sync.RWMutex // held for reading while db is used by a caller
 	closed bool         // guarded by gate
@@ -137,6 +143,7 @@ func (n *Node) start() error {
 	if err != nil {
 		return err
 	}
+	n.startFeed()
 	ctx, stop := context.WithCancel(context.Background())
 	n.stop = stop
 	last := n.tail.seq // tail is the committer's from here on
@@ -234,6 +241,7 @@ func (n *Node) Close() error {
 		f.saveLast()
 	}
 	n.flushLast()
+	n.closeLeases() // while nobody else can have the archive open
 	if err := errors.Join(unmarked, n.leaves.close(), n.db.Close()); err != nil {
 		return fmt.Errorf("archive: close: %w", err)
 	}

@@ -41,6 +41,7 @@ type outcome struct {
 	id        wire.RecordID
 	seq       uint64
 	duplicate bool
+	at        uint64 // position of the feed up to which it has to be known, see Node.settle
 	err       error
 }
 
@@ -58,7 +59,8 @@ type outcome struct {
 // says that the bytes of the record's file are not here yet, with others that
 // another archive or a later try may do. After an error that is neither Invalid
 // nor Conflict, or when ctx ends, the record may have been stored or not:
-// repeat the put with the same id. Nothing is acknowledged that is not on disk.
+// repeat the put with the same id. Nothing is acknowledged that is not on disk, or
+// that somebody may still deny by a copy of the filter, see [Node.Feed].
 func (n *Node) Put(ctx context.Context, put wire.Put) (wire.PutAck, error) {
 	out := n.put(ctx, put)
 	n.metrics.put(out)
@@ -95,6 +97,12 @@ func (n *Node) put(ctx context.Context, put wire.Put) outcome {
 	}
 	out := n.await(ctx, p)
 	out.id = p.id
+	if out.err == nil && out.duplicate {
+		out.err = n.unsettled()
+	}
+	if out.err == nil {
+		out.err = n.settle(ctx, out.at)
+	}
 	return out
 }
 

@@ -29,7 +29,7 @@ func (b *batch) fulfil(ctx context.Context, target wire.ArchiveID, list []*wish)
 	if slices.Contains(errs, nil) {
 		var err error
 		if target == b.self {
-			has, err = b.r.cfg.Node.HasRecords(ctx, ids)
+			has, err = b.r.cfg.Node.hasRecords(ctx, ids)
 		} else {
 			has, err = b.has(ctx, target, ids)
 		}

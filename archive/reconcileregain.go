@@ -24,7 +24,7 @@ func (r *Reconciler) regain(ctx context.Context) error {
 	slices.SortFunc(ids, func(a, b wire.RecordID) int { return slices.Compare(a[:], b[:]) })
 	ids = slices.Compact(ids)
 	for chunk := range slices.Chunk(ids, reconcileBatch) {
-		have, err := n.HasRecords(ctx, chunk)
+		have, err := n.hasRecords(ctx, chunk)
 		if err != nil {
 			return err
 		}

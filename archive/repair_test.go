@@ -491,14 +491,14 @@ func TestRepairGivesUpNothingUntilAllAreHeard(t *testing.T) {
 }
 
 // TestRepairKeepsWhatIsBeside: what others keep in the directory is carried over,
-// a time of grace among it, but for where a scrub was, snapshots of the filter, and
+// what asks for a grace among it, but for where a scrub was, snapshots of the filter, and
 // what was half written.
 func TestRepairKeepsWhatIsBeside(t *testing.T) {
 	w := newWard(t)
 	fs := vfs.NewMem()
 	c := w.patient(t, fs, func(files map[string][]byte) {
 		onFiles("MANIFEST", nil)(files)
-		files["data/witness/x.seen"], files["data/grace"] = []byte("seen"), w.older["data/key.pem"]
+		files["data/witness/x.seen"], files["data/grace"], files["data/leases"] = []byte("seen"), w.older["data/key.pem"], []byte(leasesText(DefaultLease))
 		files["data/scrub.json"], files["data/filters/keys/planted"] = []byte("{}"), []byte("of the old index")
 		files["data/highwater.tmp"], files["data/witness/y.seen.tmp"] = []byte("half"), []byte("half")
 	})
@@ -507,7 +507,7 @@ func TestRepairKeepsWhatIsBeside(t *testing.T) {
 		t.Fatalf("%+v, %v", report, err)
 	}
 	got := sums(t, fs, c.Dir)
-	for _, path := range []string{"/witness/x.seen", "/grace", "/key.pem"} {
+	for _, path := range []string{"/witness/x.seen", "/grace", "/leases", "/key.pem"} {
 		if got[path] != want[path] {
 			t.Errorf("%s is not what it was", path)
 		}

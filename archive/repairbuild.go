@@ -50,10 +50,14 @@ func (r *repairer) build(ctx context.Context) error {
 	if err := r.verify(ctx, c, head); err != nil {
 		return err
 	}
-	// A restored archive in its time of grace is not freed of it by a repair,
-	// which has just opened it and closed it in order.
-	if _, err := c.FS.Stat(r.gracePath()); err == nil {
-		return r.copyTree(r.gracePath(), c.gracePath())
+	// An archive in its time of grace, or that left leases out, is not freed of that
+	// by a repair, which has just opened it and closed it in order.
+	for from, to := range map[string]string{r.gracePath(): c.gracePath(), r.leasesPath(): c.leasesPath()} {
+		if _, err := c.FS.Stat(from); err == nil {
+			if err := r.copyTree(from, to); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

@@ -70,8 +70,21 @@ const (
 
 // HasRecords reports which records can be read here, in the order of ids. Each
 // is read and verified for it; a lost or damaged one is not had, nor is a record
-// of a file whose bytes are not here in full length or known to be damaged.
+// of a file whose bytes are not here in full length or known to be damaged. Whoever
+// is told may rely on it as on an acknowledgement, so it waits as one does.
 func (n *Node) HasRecords(ctx context.Context, ids []wire.RecordID) ([]bool, error) {
+	have, err := n.hasRecords(ctx, ids)
+	if err == nil {
+		err = n.settled(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return have, nil
+}
+
+// hasRecords is HasRecords for the archive itself.
+func (n *Node) hasRecords(ctx context.Context, ids []wire.RecordID) ([]bool, error) {
 	if err := n.enter(); err != nil {
 		return nil, err
 	}

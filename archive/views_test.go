@@ -105,6 +105,8 @@ func TestLaw4NoPairIsDenied(t *testing.T) {
 		}
 	}
 	look(n, "stored")
+	n.stop()
+	n.background.Wait() // nobody else rebuilds it
 	must1(t, n.views.rebuild(t.Context(), 4096, n.views.fill))
 	look(n, "rebuilt")
 	if _, err := n.Check(t.Context()); err != nil {

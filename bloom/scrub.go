@@ -18,6 +18,7 @@ func (s *Set) Scrub(hashes ...Hash) (denied int) {
 		if st.has(h) || s.state.Load().has(h) { // asked twice: it may be newer than st
 			continue
 		}
+		s.counts.repaired.Add(1) // first: who sees the set right again sees what it denied
 		s.AddHash(h)
 		s.change(func(st *state) bool {
 			first := !st.doubted
@@ -27,6 +28,5 @@ func (s *Set) Scrub(hashes ...Hash) (denied int) {
 		denied++
 	}
 	s.counts.scrubbed.Add(uint64(len(hashes)))
-	s.counts.repaired.Add(uint64(denied))
 	return denied
 }
