@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/verae/archive/archive"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/mirror"
 	"github.com/verae/archive/wire"
@@ -33,6 +34,8 @@ type MirroredNode interface {
 	// session, and what writes it.
 	ViewsSnapshot() (wire.SnapshotHead, func(io.Writer) (int64, error), error)
 }
+
+var _ MirroredNode = (*archive.Node)(nil)
 
 // mirrorService is the part of a SyncService that mirrors are served by. Its
 // questions are asked on the ctl subject, which is heard on the control connection:

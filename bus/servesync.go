@@ -150,10 +150,10 @@ func (s *SyncService) Drain(ctx context.Context) error {
 // sayDraining puts the node into that state and sends its hello, as the service
 // that is drained next does.
 func (s *SyncService) sayDraining() {
-	s.mirrors.feed.Refuse(fault.New(fault.Transient, "DRAINING", "bus: the archive is stopping"))
 	if n, ok := s.cfg.Node.(interface{ SetState(state string) }); ok {
 		n.SetState(wire.StateDraining)
 	}
+	s.mirrors.feed.Refuse(fault.New(fault.Transient, "DRAINING", "bus: the archive is stopping"))
 	hello := s.cfg.Node.Hello()
 	hello.Proto = helloProto
 	data, err := wire.Encode(hello)

@@ -21,6 +21,7 @@ import (
 type depot struct {
 	id         wire.ArchiveID
 	dir        string
+	change     func(*archive.Config) // of its configuration; nil: none
 	node       *archive.Node
 	files      *blob.Store
 	conn       *Conn
@@ -65,7 +66,13 @@ func startFleet(t testing.TB, ids ...wire.ArchiveID) *fleet {
 // add makes a new, empty archive and starts it.
 func (f *fleet) add(t testing.TB, id wire.ArchiveID) *depot {
 	t.Helper()
-	d := &depot{id: id, dir: t.TempDir()}
+	return f.addWith(t, id, nil)
+}
+
+// addWith is add with another configuration.
+func (f *fleet) addWith(t testing.TB, id wire.ArchiveID, change func(*archive.Config)) *depot {
+	t.Helper()
+	d := &depot{id: id, dir: t.TempDir(), change: change}
 	files, err := blob.OpenStore(blob.StoreConfig{Dir: filepath.Join(d.dir, "files"), Create: true, DiskReserve: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +96,11 @@ func (f *fleet) start(t testing.TB, d *depot) {
 	var err error
 	d.files, err = blob.OpenStore(blob.StoreConfig{Dir: filepath.Join(d.dir, "files"), DiskReserve: 1})
 	must(err)
-	d.node, err = archive.Open(archive.Config{Dir: filepath.Join(d.dir, "records"), ID: d.id, Files: d.files})
+	c := archive.Config{Dir: filepath.Join(d.dir, "records"), ID: d.id, Files: d.files}
+	if d.change != nil {
+		d.change(&c)
+	}
+	d.node, err = archive.Open(c)
 	must(err)
 	d.conn, err = Connect(Config{URL: f.server.ClientURL(), Name: string(d.id)})
 	must(err)
@@ -101,7 +112,10 @@ func (f *fleet) start(t testing.TB, d *depot) {
 	must(err)
 	d.service, err = ServeArchive(d.conn, d.node, d.files, ArchiveConfig{})
 	must(err)
-	eventually(t, string(d.id)+" is enrolled and alive", func() bool { return slices.Contains(f.roster.Alive(), d.id) })
+	eventually(t, string(d.id)+" is enrolled and heard, and alive if it takes records", func() bool {
+		hello := d.node.Hello()
+		return f.roster.Speaks(d.id, hello.Boot) && (hello.State != wire.StateUp || slices.Contains(f.roster.Alive(), d.id))
+	})
 }
 
 // stop ends an archive in the order in which a program does; again is harmless.
