@@ -74,8 +74,8 @@ type followMetrics struct {
 
 func newFollowMetrics(m *Mirrors) followMetrics {
 	f := followMetrics{
-		deltas:         counters("mirror_deltas_total", "Deltas of filters that were heard, by outcome.", "outcome", nil),
-		loads:          counters("mirror_loads_total", "Filters that were copied whole, by outcome.", "outcome", nil),
+		deltas:         counters("mirror_deltas_total", "Deltas of filters that were heard, by outcome: applied, gap (one before it was missed, and is asked for), dropped (too many wait; the same), other-feed (the archive is asked for its lease), other-key, unused (nothing is mirrored of that process), stranger (nobody enrolled), malformed.", "outcome", nil),
+		loads:          counters("mirror_loads_total", "Filters that were copied whole, by outcome: loaded, failed.", "outcome", nil),
 		contradictions: counters("mirror_contradictions_total", "Times an archive had what its mirror denied, by what showed it: must stay 0.", "by", nil),
 		gaps:           counter("mirror_gaps_total", "Deltas that were missed and asked for.", nil),
 		repairs:        counter("mirror_repaired_hashes_total", "Hashes that came as an answer, not as a delta.", nil),
@@ -85,6 +85,8 @@ func newFollowMetrics(m *Mirrors) followMetrics {
 	for _, by := range []string{"record", "acknowledgement"} {
 		f.contradictions.WithLabelValues(by)
 	}
+	f.deltas.WithLabelValues("applied")
+	f.loads.WithLabelValues("loaded")
 	f.all = []prometheus.Collector{
 		f.deltas, f.loads, f.contradictions, f.gaps, f.repairs, f.refused, f.unsent, newMirrorCollector(m),
 	}

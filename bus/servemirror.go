@@ -76,9 +76,10 @@ func newMirrorService(conn *Conn, id wire.ArchiveID, node any) *mirrorService {
 		copies: newCopyings(n.ViewsSnapshot),
 		deltas: make(chan wire.Delta, MaxQueuedDeltas),
 		stop:   sync.OnceFunc(func() { close(stop) }),
-		sent: counters("archive_deltas_total", "Deltas of the filter that are mirrored, by outcome.", "outcome",
+		sent: counters("archive_deltas_total", "Deltas of the filter for those who mirror it, by outcome: sent, unsent, dropped (too many wait). Who lacks one asks for it.", "outcome",
 			prometheus.Labels{"archive": string(id)}),
 	}
+	s.sent.WithLabelValues("sent")
 	s.ops = map[string]mirrorOp{
 		wire.OpLease: {s.leases, answering(wire.OpLease, func(_ context.Context, q wire.LeaseRequest) (wire.LeaseGrant, error) {
 			return s.feed.Lease(q)
