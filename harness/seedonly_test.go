@@ -30,6 +30,7 @@ type seedArchive struct {
 	mu      sync.Mutex // guards the fields below
 	records map[string][]json.RawMessage
 	heard   map[string]map[string]bool // by correlation id: who answered
+	named   map[string]int             // and how many are asked to, which only the test looks at
 	hits    map[string][]byte          // answers that are held back
 	hold    bool                       // answers are held back until release
 }
@@ -42,7 +43,7 @@ const (
 // startSeedArchive starts one that listens when this returns.
 func startSeedArchive(t *testing.T, w *world.World) *seedArchive {
 	t.Helper()
-	a := &seedArchive{t: t, nc: dial(t, w), records: map[string][]json.RawMessage{}, heard: map[string]map[string]bool{}, hits: map[string][]byte{}}
+	a := &seedArchive{t: t, nc: dial(t, w), records: map[string][]json.RawMessage{}, heard: map[string]map[string]bool{}, named: map[string]int{}, hits: map[string][]byte{}}
 	for subject, handle := range map[string]nats.MsgHandler{
 		"verae.archive.put": a.put, "verae.archive.query": a.query, "verae.archive.reply.*": a.reply,
 	} {
@@ -98,6 +99,7 @@ func (a *seedArchive) query(m *nats.Msg) {
 	if err != nil {
 		a.t.Error(err)
 	}
+	a.named[q.CorrelationID] = len(strings.FieldsFunc(m.Header.Get(wire.HeaderExpect), func(r rune) bool { return r == ',' }))
 	a.hits[q.CorrelationID] = answer
 	a.answer(q.CorrelationID)
 }
@@ -119,7 +121,7 @@ func (a *seedArchive) reply(m *nats.Msg) {
 
 // answer lets an answer go once all others have said all. mu is held.
 func (a *seedArchive) answer(id string) {
-	if a.hold || a.hits[id] == nil || len(a.heard[id]) < ours {
+	if a.hold || a.hits[id] == nil || len(a.heard[id]) < a.named[id] {
 		return
 	}
 	if err := a.nc.Publish("verae.archive.reply."+id, a.hits[id]); err != nil {
@@ -213,6 +215,7 @@ func seedOverNATS(t *testing.T, nc *nats.Conn, digest wire.Digest) <-chan seedJo
 // answer with the archive's record was not given before all others had answered,
 // for it answers after them; one that says "all" was given then, and one that says
 // "deadline" after the whole wait (receipts.TestLaw6UnlistedArchives has the times).
+// Mirrors, and questions to the named alone, change nothing of that.
 func TestSeedOnlyPeers(t *testing.T) {
 	type answer struct {
 		Receipts string
@@ -224,15 +227,24 @@ func TestSeedOnlyPeers(t *testing.T) {
 	waited := answer{"seal metadata-attach", 2, false, wire.ReasonDeadline}
 	found := answer{"seal metadata-attach note", 3, false, wire.ReasonDeadline}
 	for _, c := range []struct {
-		mode                          string
+		unlisted, mirrors, mode       string
 		absent, ignorant, knows, left answer
 	}{
-		{"census", own, waited, found, own},
-		{"wait", waited, waited, found, waited},
-		{"none", own, own, own, own},
+		{"census", "on", "auto", own, waited, found, own},
+		{"census", "off", "auto", own, waited, found, own},
+		{"census", "on", "directed", own, waited, found, own},
+		{"wait", "on", "directed", waited, waited, found, waited},
+		{"none", "on", "auto", own, own, own, own},
+		{"none", "on", "directed", own, own, own, own},
+		{"none", "off", "directed", own, own, own, own},
 	} {
-		t.Run(c.mode, func(t *testing.T) {
-			w := startWorld(t, world.Config{InProcess: true, Env: []string{"UNLISTED_ARCHIVES=" + c.mode, "WAIT_ARCHIVE_MS=600", "PUT_MIN_COPIES=2"}})
+		t.Run(c.unlisted+", mirrors "+c.mirrors+", "+c.mode, func(t *testing.T) {
+			t.Parallel() // they wait, mostly
+			w := startWorld(t, world.Config{InProcess: true, Env: []string{
+				"UNLISTED_ARCHIVES=" + c.unlisted, "MIRRORS=" + c.mirrors, "QUERY_MODE=" + c.mode, "WAIT_ARCHIVE_MS=600", "PUT_MIN_COPIES=2"}})
+			if c.mirrors == "on" {
+				waitMirrors(t, w)
+			}
 			digest := sum([]byte("a document of the original contract"))
 			stamp(t, w.Client("acme"), client.Submission{SHA256: digest, PublicMetadata: []byte(`{"n":1}`)})
 			edge := dial(t, w)
