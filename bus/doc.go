@@ -5,16 +5,18 @@
 // # The two sides
 //
 // An aggregator holds a [Roster] (who is enrolled, who is alive, who owns a
-// key) and an [Archives] client (put, ask, upload, read, copy). An archive runs
-// an [ArchiveService] around its node and its blob store. [ServeTimestamp]
+// key), an [Archives] client (put, ask, upload, read, copy) and [Mirrors] of the
+// archives' filters, which say whom it need not ask. An archive runs an
+// [ArchiveService] around its node and its blob store, and a [SyncService] for
+// other archives and for those who mirror its filter. [ServeTimestamp]
 // offers the service to middleware, and the Publish and Subscribe methods of
 // [Conn] carry jobs.watch and jobs.events.
 //
 // # What holds everywhere
 //
 //   - A [Conn] is two NATS connections: control (queries, replies, hellos,
-//     events) and bulk (puts, file fragments), so that a large message never
-//     delays a small one.
+//     events, deltas of filters and their acknowledgements) and bulk (puts, file
+//     fragments), so that a large message never delays a small one.
 //   - No callback of nats.go blocks: work goes to bounded workers, and what does
 //     not fit is refused or dropped and counted, never lost in silence. A query
 //     that was dropped is "no answer", which the asker sees as a missing

@@ -11,7 +11,7 @@ import (
 )
 
 // mirrored returns mirrors of n archives, trusted, each with keys pairs.
-func mirrored(b testing.TB, n, keys int) (*Mirrors, []wire.ArchiveID) {
+func mirrored(b testing.TB, n, keys int) (*Mirrors, *bench, []wire.ArchiveID) {
 	b.Helper()
 	r := newBench(b, RosterConfig{Open: true})
 	m := &Mirrors{roster: r.Roster, cfg: MirrorConfig{Secret: fleetKey, Clock: boottime.Now}, public: mirror.ViewerKey(fleetKey.Key, wire.Public)}
@@ -33,11 +33,11 @@ func mirrored(b testing.TB, n, keys int) (*Mirrors, []wire.ArchiveID) {
 		followers[id], ids = f, append(ids, id)
 	}
 	m.followers.Store(&followers)
-	return m, ids
+	return m, r, ids
 }
 
 func TestSilentAllocatesItsAnswerOnly(t *testing.T) {
-	m, ids := mirrored(t, 3, 100)
+	m, _, ids := mirrored(t, 3, 100)
 	digest := digestOf("nobody has it")
 	if n := len(m.Silent(tenantA, digest, ids)); n != 3 {
 		t.Fatalf("%d of 3 are silent", n)
@@ -50,9 +50,51 @@ func TestSilentAllocatesItsAnswerOnly(t *testing.T) {
 	}
 }
 
+// What the roster knows of an archive ends the belief in its mirror at once, whatever
+// lease there is.
+func TestTheRosterEndsTheBeliefInAMirror(t *testing.T) {
+	for name, tc := range map[string]struct {
+		happens func(*bench)
+		silent  int
+	}{
+		"nothing":           {func(*bench) {}, 2},
+		"a missed hello":    {func(b *bench) { b.now = b.now.Add(2 * HelloInterval) }, 2},
+		"it is not heard":   {func(b *bench) { b.now = b.now.Add(HelloTimeout + 1); b.say(helloOf("archive-01", "boot1")) }, 1},
+		"it started anew":   {func(b *bench) { b.say(helloOf("archive-00", "boot2")) }, 1},
+		"two use its id":    {func(b *bench) { b.say(helloOf("archive-00", "boot2"), helloOf("archive-00", "boot1")) }, 1},
+		"it came with less": {func(b *bench) { h := helloOf("archive-00", "boot2"); h.Seq = 1; b.say(h) }, 1},
+		"it was proved wrong": {func(b *bench) {
+			h := helloOf("archive-00", "boot1")
+			h.State, h.Reason = wire.StateReadonly, "ROLLED_BACK"
+			b.say(h)
+		}, 1},
+		"it takes no records": {func(b *bench) {
+			h := helloOf("archive-00", "boot1")
+			h.State, h.Reason = wire.StateReadonly, "DISK_FULL"
+			b.say(h)
+		}, 2},
+		"it is retired": {func(b *bench) { wantNil(b.t, b.Retire("archive-00")) }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, b, ids := mirrored(t, 2, 10)
+			tc.happens(b)
+			if s := m.Silent(tenantA, digestOf("x"), ids); len(s) != tc.silent || s[len(s)-1].ID != ids[1] {
+				t.Errorf("silent: %+v; want %d of 2", s, tc.silent)
+			}
+		})
+	}
+}
+
+func wantNil(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func BenchmarkSilent(b *testing.B) {
 	for _, n := range []int{3, 64} {
-		m, ids := mirrored(b, n, 100_000)
+		m, _, ids := mirrored(b, n, 100_000)
 		digests := make([]wire.Digest, 1024)
 		for i := range digests {
 			digests[i] = digestOf(fmt.Sprint("absent ", i))

@@ -11,7 +11,7 @@ import (
 // How long filters are not copied after a contradiction: the first time this long,
 // and twice as long each time it happens again.
 const (
-	firstPause = time.Second
+	firstPause = 250 * time.Millisecond
 	maxPause   = 10 * time.Minute
 )
 
@@ -68,8 +68,10 @@ func (r *Roster) vouched(list []candidate) []candidate {
 	return kept
 }
 
-// sound reports whether an archive's word about what it has means anything.
-func (m *member) sound(now time.Time) bool { return !m.quarantined(now) && m.memory.Lost == nil }
+// sound reports whether it means anything what an archive says that it does not have.
+func (m *member) sound(now time.Time) bool {
+	return !m.quarantined(now) && m.memory.Lost == nil && !refuted(&m.hello)
+}
 
 // A sight is what the roster knows of an archive that a mirror depends on.
 type sight struct {
