@@ -109,3 +109,31 @@ func BenchmarkSilent(b *testing.B) {
 		})
 	}
 }
+
+// What it costs a put that aggregators are waited for: none, one, three.
+func BenchmarkPutWithHolders(b *testing.B) {
+	for _, n := range []int{0, 1, 3} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			a := newViewsNode(b, "archive-a", "boot1", fleetKey, testLease)
+			g := newGallery(b, a)
+			w := g.aggregator(nil)
+			for range n - 1 {
+				g.aggregator(nil)
+			}
+			if n == 0 {
+				wantNil(b, w.mirrors.Close())
+				eventually(b, "no lease is out", a.feed.Idle)
+			} else {
+				for _, w := range g.watch {
+					w.trusts(b, "archive-a")
+				}
+			}
+			eventually(b, "the archive takes puts", func() bool { return w.roster.Reachable() == 1 })
+			i := 0
+			for b.Loop() {
+				g.put(w, "archive-a", fmt.Sprint(i))
+				i++
+			}
+		})
+	}
+}
