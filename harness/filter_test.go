@@ -32,8 +32,13 @@ func TestArchivesShareAFilterKey(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(records, "filter.key")); !os.IsNotExist(err) {
 			t.Errorf("%s has a key of its own: %v", name, err)
 		}
-		if _, err := os.Stat(filepath.Join(records, "filters", "keys", "snapshot")); err == nil {
+		_, keys := os.Stat(filepath.Join(records, "filters", "keys", "snapshot"))
+		_, views := os.Stat(filepath.Join(records, "filters", "views", "snapshot"))
+		if keys == nil && views == nil {
 			snapshots++
+		}
+		if _, err := os.Stat(filepath.Join(records, "leases")); !os.IsNotExist(err) {
+			t.Errorf("%s was stopped in order and left leases out: %v", name, err)
 		}
 		if err := w.Restart(t.Context(), name); err != nil {
 			t.Fatal(err)
