@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -204,16 +205,17 @@ func BenchmarkFilters(b *testing.B) {
 
 func report(b *testing.B, all []*contender, n, probes int) {
 	limit := all[0]
-	table := "\n| filter | add | absent | ratio | present | ratio | bytes a key | wrong |\n|---|---|---|---|---|---|---|---|\n"
+	var table strings.Builder
+	table.WriteString("\n| filter | add | absent | ratio | present | ratio | bytes a key | wrong |\n|---|---|---|---|---|---|---|---|\n")
 	for _, c := range all {
 		if c.missed > 0 {
 			b.Errorf("%s denies %d of its keys", c.name, c.missed)
 		}
-		table += fmt.Sprintf("| %s | %.0f ns | %.0f ns | %.2f | %.0f ns | %.2f | %.2f | %.4f %% |\n", c.name, median(c.added),
+		table.WriteString(fmt.Sprintf("| %s | %.0f ns | %.0f ns | %.2f | %.0f ns | %.2f | %.2f | %.4f %% |\n", c.name, median(c.added),
 			median(c.absent), median(limit.absent)/median(c.absent), median(c.present), median(limit.present)/median(c.present),
-			float64(c.bytes)/float64(n), 100*float64(c.perhaps)/float64(probes))
+			float64(c.bytes)/float64(n), 100*float64(c.perhaps)/float64(probes)))
 	}
-	b.Logf("%d keys%s", n, table)
+	b.Logf("%d keys%s", n, table.String())
 	b.ReportMetric(median(limit.absent), "ns-limit")
 	b.ReportMetric(median(limit.absent)/median(all[1].absent), "x-limit-0.9")
 	b.ReportMetric(median(limit.absent)/median(all[2].absent), "x-limit-1.7-batched")
