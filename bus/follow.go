@@ -183,15 +183,16 @@ func (m *Mirrors) onDelta(msg *nats.Msg) {
 	f.take(msg)
 }
 
-// reserve takes memory for a filter of size bytes, and for its growth if there is
-// enough. It returns how much; 0 if there is not enough.
+// reserve takes memory for a filter of size bytes, and for its growth within the
+// archive's share. It returns how much; 0 if there is not enough.
 func (m *Mirrors) reserve(size uint64) uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	want := growth * size
 	if m.cfg.MaxBytes > 0 {
+		share := m.cfg.MaxBytes / uint64(max(1, len(*m.followers.Load())))
 		free := m.cfg.MaxBytes - min(m.used, m.cfg.MaxBytes)
-		if want = min(want, free); want < size {
+		if want = min(want, max(size, share), free); want < size {
 			return 0
 		}
 	}

@@ -23,6 +23,8 @@ const (
 	growth   = 3 // a mirror may grow to so many times the size it was copied with
 	maxGrown = 2 // generations that it may have beyond those it was copied with, before it is copied anew
 
+	uselessRate = 0.1 // of wrong answers, from which on a mirror gives way to its successor before that is there
+
 	firstRetry = 250 * time.Millisecond // before the copying of a filter is tried again
 	maxRetry   = 30 * time.Second
 	renewEvery = time.Minute // between two copies of a filter whose mirror has grown

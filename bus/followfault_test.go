@@ -343,3 +343,32 @@ func TestAMirrorThatHasGrownIsCopiedAnew(t *testing.T) {
 	w.trusts(t, "archive-a")
 	eventually(t, "the old one's lease was given back", func() bool { return a.feed.Stats().Holders == 1 })
 }
+
+// A mirror that has no room beside its successor, and is of little use, gives way.
+func TestAnOutgrownMirrorGivesWayWhereMemoryIsShort(t *testing.T) {
+	a := newViewsNode(t, "archive-a", "boot1", fleetKey, testLease)
+	small := func(n int) *bloom.Set {
+		s := bloom.New(bloom.Params{Secret: fleetKey, Capacity: uint64(n)})
+		s.Complete()
+		return s
+	}
+	a.set = small(bloom.MinCapacity)
+	larger := small(8 * bloom.MinCapacity)
+	g := newGallery(t, a)
+	w := g.aggregator(func(c *MirrorConfig) { c.MaxBytes = uint64(larger.Bytes()) + 1<<10 })
+	w.trusts(t, "archive-a")
+	hashes := make([]bloom.Hash, 6*bloom.MinCapacity)
+	for i := range hashes {
+		hashes[i] = a.set.Hash(digestOf(fmt.Sprint("key ", i)))
+		larger.AddHash(hashes[i])
+	}
+	a.committing.Lock()
+	a.set = larger
+	a.committing.Unlock()
+	a.feed.Append(1, hashes)
+	eventually(t, "the larger one is mirrored", func() bool {
+		s := w.mirrors.State("archive-a")
+		return s.State == MirrorTrusted && s.Bytes == uint64(larger.Bytes())
+	})
+	w.trusts(t, "archive-a")
+}

@@ -75,7 +75,7 @@ type followMetrics struct {
 func newFollowMetrics(m *Mirrors) followMetrics {
 	f := followMetrics{
 		deltas:         counters("mirror_deltas_total", "Deltas of filters that were heard, by outcome: applied, gap (one before it was missed, and is asked for), dropped (too many wait; the same), other-feed (the archive is asked for its lease), other-key, unused (nothing is mirrored of that process), stranger (nobody enrolled), malformed.", "outcome", nil),
-		loads:          counters("mirror_loads_total", "Filters that were copied whole, by outcome: loaded, failed.", "outcome", nil),
+		loads:          counters("mirror_loads_total", "Filters that were copied whole, by outcome: loaded, failed, no-room (MIRROR_MAX_BYTES is too small for all: that archive is asked every time).", "outcome", nil),
 		contradictions: counters("mirror_contradictions_total", "Times an archive had what its mirror denied, by what showed it: must stay 0.", "by", nil),
 		gaps:           counter("mirror_gaps_total", "Deltas that were missed and asked for.", nil),
 		repairs:        counter("mirror_repaired_hashes_total", "Hashes that came as an answer, not as a delta.", nil),
@@ -87,6 +87,7 @@ func newFollowMetrics(m *Mirrors) followMetrics {
 	}
 	f.deltas.WithLabelValues("applied")
 	f.loads.WithLabelValues("loaded")
+	f.loads.WithLabelValues("no-room")
 	f.all = []prometheus.Collector{
 		f.deltas, f.loads, f.contradictions, f.gaps, f.repairs, f.refused, f.unsent, newMirrorCollector(m),
 	}

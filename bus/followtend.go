@@ -146,10 +146,19 @@ func (f *follower) fetched(c *copied, err error, epoch uint64) {
 		return // it was given up
 	}
 	if err != nil {
-		f.m.metrics.loads.WithLabelValues("failed").Inc()
+		outcome := "failed"
+		if fault.CodeOf(err) == codeNoRoom {
+			outcome = "no-room"
+		}
+		f.m.metrics.loads.WithLabelValues(outcome).Inc()
 		f.reason = "its filter can not be copied: " + cut(err.Error(), maxPullText)
 		f.retry = min(max(2*f.retry, firstRetry), maxRetry)
 		f.after = time.Now().Add(max(f.retry, fault.RetryAfter(err)))
+		if c := f.serving.Load(); c != nil && fault.CodeOf(err) == codeNoRoom && c.set.EstimatedErrorRate() > uselessRate {
+			f.serving.Store(nil) // both have no room, and this one spares few questions
+			f.discard(c)
+			f.after = time.Time{}
+		}
 		if f.m.failed.now() && f.work.Err() == nil {
 			f.m.log.Warn("a filter could not be copied; its archive is asked every time", "archive", f.id, "again", f.retry, "err", err)
 		}
