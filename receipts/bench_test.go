@@ -28,11 +28,15 @@ func BenchmarkGather(b *testing.B) {
 	holding := instant{reply("archive-a", m, p), reply("archive-b", m, p), reply("archive-c")}
 	limit := bare(b, silent)
 	for _, c := range []struct {
-		name  string
-		asker instant
-	}{{"nobody holds it", silent}, {"two of three hold two records", holding}} {
+		name    string
+		asker   instant
+		mirrors receipts.Mirrors
+	}{
+		{"nobody holds it", silent, nil}, {"nobody holds it, by the mirrors", silent, denying(three)},
+		{"two of three hold two records", holding, nil}, {"two of three hold two records, the other by its mirror", holding[:2], denying(three[2:])},
+	} {
 		b.Run(c.name, func(b *testing.B) {
-			g := &receipts.Gatherer{Asker: c.asker, Roster: three, Wait: wait}
+			g := &receipts.Gatherer{Asker: c.asker, Roster: three, Mirrors: c.mirrors, SampleEvery: 1 << 62, Wait: wait}
 			for b.Loop() {
 				out, err := g.Gather(b.Context(), subject, acme, nil)
 				if err != nil || !out.Complete {
@@ -43,6 +47,19 @@ func BenchmarkGather(b *testing.B) {
 		})
 	}
 }
+
+// denying are mirrors that always deny what these archives have.
+type denying []wire.ArchiveID
+
+func (k denying) Silent(wire.TenantID, wire.Digest, []wire.ArchiveID) []receipts.Silence {
+	silent := make([]receipts.Silence, len(k))
+	for i, id := range k {
+		silent[i] = receipts.Silence{ID: id, Seq: 9}
+	}
+	return silent
+}
+
+func (denying) Contradicted(receipts.Silence, wire.RecordID) {}
 
 // bare measures the asker without Gather, in nanoseconds.
 func bare(b *testing.B, a instant) float64 {
