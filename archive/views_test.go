@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
@@ -298,4 +299,40 @@ func TestViewingForgets(t *testing.T) {
 	if diff := cmp.Diff(rows(n.newViewing()), rows(v)); diff != "" || len(v.shared) > maxSharedRecords {
 		t.Errorf("%d records with shares are remembered, of %d keys\n%s", len(v.shared), len(fresh), diff)
 	}
+}
+
+// TestLaw4PairsAreKnownBeforeTheCommit: when a record is being written to the disk,
+// both filters have it already, and who mirrors views was told.
+func TestLaw4PairsAreKnownBeforeTheCommit(t *testing.T) {
+	disk := newFaultFS(vfs.NewMem(), -1, false)
+	c := testConfig(disk, "archive-a")
+	mustInit(t, c)
+	n := mustOpen(t, c)
+	n.Feed().Follow()
+	told := make(map[bloom.Hash]bool) // of the committer
+	n.Feed().SetSend(func(d wire.Delta) {
+		for b := d.Hashes; len(b) > 0; b = b[wire.HashSize:] {
+			told[bloom.Hash{A: binary.LittleEndian.Uint64(b), B: binary.LittleEndian.Uint64(b[8:])}] = true
+		}
+	})
+	r := metadata(alice, digest("x"), `{}`)
+	r.ShareWith = []wire.Share{{TenantID: bob, Mode: wire.ModeProofs}, {TenantID: wire.Public, Mode: wire.ModeProofs}}
+	looked := 0
+	disk.beforeSync = func() { // of the log of the store
+		looked++
+		if who := deniesPair(n, r); who != "" || n.Absent(r.SHA256) || n.Absent(wire.Digest(r.ID())) {
+			t.Errorf("the record is denied, to %q", who)
+		}
+		for _, viewer := range viewersOf(r) {
+			if !told[mirror.Pair(n.secret.Key, viewer, r.SHA256)] || !told[mirror.Pair(n.secret.Key, viewer, r.ID())] {
+				t.Errorf("the pairs of %s were not told", viewer)
+			}
+		}
+	}
+	mustPut(t, n, r)
+	disk.beforeSync = nil
+	if looked == 0 {
+		t.Error("nothing was synced")
+	}
+	mustClose(t, n)
 }
