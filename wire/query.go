@@ -52,7 +52,7 @@ func QueryDigest(data []byte) (d Digest, ok bool) {
 
 // plainDigest reads what Encode makes of a Query without kinds: its keys in their
 // order, no blanks, and strings of printable ASCII without escapes. That breaks
-// no rule of Decode, and is known at a third of the cost. What it refuses may be
+// no rule of Decode, and costs less than half. What it refuses may be
 // a Query all the same.
 func plainDigest(data []byte) (d Digest, ok bool) {
 	_, data, ok = plainString(data, `{"correlationId":"`)
