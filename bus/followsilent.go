@@ -42,8 +42,9 @@ func (m *Mirrors) Silent(tenant wire.TenantID, digest wire.Digest, archives []wi
 	own := mirror.Pair(m.cfg.Secret.Key, tenant, digest)
 	public := bloom.HashKey(m.public, digest)
 	silent := make([]mirror.Silence, 0, len(asked))
+	now := m.cfg.Clock()
 	for _, a := range asked {
-		if seq, ok := a.copy.mirror.Absent(own, public); ok {
+		if seq, ok := a.copy.mirror.AbsentAt(now, own, public); ok {
 			silent = append(silent, mirror.Silence{ID: a.id, Boot: a.copy.boot, Seq: seq})
 		}
 	}

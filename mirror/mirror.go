@@ -181,8 +181,14 @@ func (m *Mirror) Trusted() bool {
 // Then no record with one of them was acknowledged before the call. seq is the
 // number up to which that is so of every record, acknowledged or not.
 func (m *Mirror) Absent(pairs ...bloom.Hash) (seq uint64, ok bool) {
+	return m.AbsentAt(m.clock(), pairs...)
+}
+
+// AbsentAt is Absent for who asks many mirrors that go by one clock, at the time
+// now by that: what it says is of the moment at which the clock was read.
+func (m *Mirror) AbsentAt(now time.Duration, pairs ...bloom.Hash) (seq uint64, ok bool) {
 	t := m.trust.Load()
-	if t == nil || m.clock() >= t.until {
+	if t == nil || now >= t.until {
 		return 0, false
 	}
 	seq = m.seq.Load() // before the bits are read
