@@ -31,6 +31,7 @@ func TestNoAcknowledgementBeforeItsSync(t *testing.T) {
 	for round := range 10 {
 		all = append(all, putTogether(t, w, round, 8)...)
 	}
+	putTogether(t, w, 10, 1) // its acknowledgement is sent when the calls before it have returned
 	detach()
 
 	calls := readTrace(t, trace)
