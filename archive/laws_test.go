@@ -16,6 +16,7 @@ import (
 
 	"github.com/verae/archive/bloom"
 	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/internal/need"
 	"github.com/verae/archive/wire"
 )
 
@@ -236,8 +237,8 @@ func (c *cancelAfter) Err() error {
 }
 
 func TestLaw4KeyIsKnownBeforeTheAcknowledgement(t *testing.T) {
-	n := newNode(t)
-	pairs := 20_000
+	n := newNode(t) // its filters grow, and are rebuilt
+	pairs := need.Rounds(20_000, 1_000_000)
 	if testing.Short() {
 		pairs = 4_000
 	}
