@@ -50,9 +50,11 @@ func sharedRecords(t testing.TB) (records []wire.PutRecord, blocks map[wire.Reco
 	return records, blocks
 }
 
-// viewsConfig is an archive that has the file of sharedRecords.
+// viewsConfig is an archive that has the file of sharedRecords, with filters that
+// are hardly ever wrong.
 func viewsConfig(fs vfs.FS) Config {
 	c := testConfig(fs, "archive-a")
+	c.Bloom.Capacity = 1 << 14
 	f := &files{}
 	f.add(digest("bytes of the file"), manyBlocks()...)
 	c.Files = f
@@ -108,7 +110,7 @@ func TestLaw4NoPairIsDenied(t *testing.T) {
 	look(n, "stored")
 	n.stop()
 	n.background.Wait() // nobody else rebuilds it
-	must1(t, n.views.rebuild(t.Context(), 4096, n.views.fill))
+	must1(t, n.views.rebuild(t.Context(), 1<<14, n.views.fill))
 	look(n, "rebuilt")
 	if _, err := n.Check(t.Context()); err != nil {
 		t.Error(err)
