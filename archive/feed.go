@@ -6,6 +6,7 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/verae/archive/bloom"
 	"github.com/verae/archive/internal/fault"
@@ -23,7 +24,8 @@ type lending struct {
 // startFeed makes the feed of the filter views, which gives no leases yet.
 func (n *Node) startFeed() {
 	n.feed = mirror.NewFeed(mirror.FeedConfig{
-		Archive: n.cfg.ID, ID: n.feedID(1), KeyID: n.filterKeyID(), Lease: n.cfg.Lease, Seq: n.tail.seq, Clock: n.cfg.clock,
+		Archive: n.cfg.ID, ID: n.feedID(1), KeyID: n.filterKeyID(), Seq: n.tail.seq, Clock: n.cfg.clock,
+		Lease:  min(n.cfg.Lease, wire.MaxLeaseMs*time.Millisecond),
 		Before: func() error { return n.leases.note(n.cfg) },
 	})
 	n.lending.epoch = 1
