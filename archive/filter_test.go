@@ -49,8 +49,9 @@ func recordAt(i int) wire.PutRecord {
 // viewersOf returns who may see something of a record.
 func viewersOf(r wire.PutRecord) (all []wire.TenantID) {
 	all = append(all, r.TenantID)
+	seen := wire.Record{Kind: r.Kind, TenantID: r.TenantID, ShareWith: r.ShareWith}
 	for _, s := range r.ShareWith {
-		if r.Kind != wire.KindPrivateMetadata {
+		if _, ok := wire.Visible(&seen, s.TenantID); ok {
 			all = append(all, s.TenantID)
 		}
 	}

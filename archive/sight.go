@@ -34,18 +34,15 @@ func (s *sight) row(r row, there, read bool) {
 	switch {
 	case r.tenant == s.viewer:
 		s.found = true
-	case there && !read && r.shared && r.kind != wire.KindPrivateMetadata:
+	case there && !read && r.mayShow(s.viewer):
 		s.unsure = true
 	}
 }
 
-// record sees a record under the digest. Whatever a share admits, it gives a pair.
+// record sees a record under the digest.
 func (s *sight) record(r *wire.Record) {
-	if r.Kind == wire.KindPrivateMetadata {
-		return
-	}
 	for _, share := range r.ShareWith {
-		s.found = s.found || share.TenantID == s.viewer
+		s.found = s.found || share.TenantID == s.viewer && share.Admits(r.Kind)
 	}
 }
 

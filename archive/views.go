@@ -21,18 +21,17 @@ const (
 type viewerKey = [16]byte
 
 // viewing is the hashing of the filter views: a record gives a pair for each of its
-// viewers and each digest that it is indexed under. Viewers are its owner and,
-// unless it is private metadata, all whom it is shared with in whatever mode,
-// wire.Public among them. Control records, which are shown to nobody, give pairs
-// too: a pair too many costs a read, one too few would be a lie. Of a lost record
-// only the owner is told.
+// viewers and each digest that it is indexed under. Viewers are its owner and those
+// of its shares that admit it, wire.Public among them, and nobody else: who has a
+// pair is told by who is asked, and how long that takes. Control records, which are
+// shown to nobody, give their owner's too. Of a lost record only the owner is told.
 //
 // It remembers keys and shares, if it has maps to do so, and is for one goroutine.
 type viewing struct {
 	n       *Node
 	secret  [16]byte
 	known   map[wire.TenantID]viewerKey
-	shared  map[uint64][]viewerKey // by seq: whom a record is shared with
+	shared  map[uint64][]viewerKey // by seq: who may see a record by its shares
 	viewers []viewerKey            // used again
 }
 
@@ -43,8 +42,8 @@ func (n *Node) newViewing() *viewing {
 
 func (v *viewing) record(dst []bloom.Hash, rec *wire.PutRecord, places []place) []bloom.Hash {
 	v.viewers = append(v.viewers[:0], v.key(rec.TenantID))
-	if rec.Kind != wire.KindPrivateMetadata {
-		for _, s := range rec.ShareWith {
+	for _, s := range rec.ShareWith {
+		if s.Admits(rec.Kind) {
 			v.viewers = append(v.viewers, v.key(s.TenantID))
 		}
 	}
@@ -79,8 +78,8 @@ func (v *viewing) row(dst []bloom.Hash, digest [digestLen]byte, seq uint64, valu
 	return dst, nil
 }
 
-// sharedWith returns the keys of those whom the record with a number is shared with,
-// and remembers them.
+// sharedWith returns the keys of those who may see the record with a number by its
+// shares, and remembers them.
 func (v *viewing) sharedWith(seq uint64) (shared []viewerKey, err error) {
 	data, closer, err := v.n.db.Get(logKey(seq))
 	if errors.Is(err, pebble.ErrNotFound) {
@@ -98,7 +97,9 @@ func (v *viewing) sharedWith(seq uint64) (shared []viewerKey, err error) {
 		return nil, fmt.Errorf("seq %d: %w", seq, err)
 	}
 	for _, s := range f.ShareWith {
-		shared = append(shared, v.key(wire.TenantID(s.TenantID)))
+		if (wire.Share{Mode: s.Mode}).Admits(wire.Kind(f.Kind)) {
+			shared = append(shared, v.key(wire.TenantID(s.TenantID)))
+		}
 	}
 	if len(v.shared) >= maxSharedRecords {
 		clear(v.shared)

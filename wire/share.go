@@ -39,6 +39,19 @@ func Visible(rec *Record, viewer TenantID) (mode string, ok bool) {
 	return mode, true
 }
 
+// Admits reports whether s, written in a record of a kind, lets those whom it names
+// learn that the record exists. A viewer who is not the owner may see a record if
+// one of its shares names him, or Public, and admits it: see Visible.
+func (s Share) Admits(kind Kind) bool {
+	switch {
+	case kind.Control(), kind == KindPrivateMetadata:
+		return false
+	case kind == KindFile:
+		return s.Mode == ModeFiles
+	}
+	return rank(s.Mode) >= 0
+}
+
 // For returns r as the viewer may see it, and whether he may see it at all. A
 // viewer in ModeProofs gets no body; BodySHA256 stays, so that ComputeID still
 // gives the id. The shares stay for the same reason: a grantee sees who else

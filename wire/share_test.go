@@ -138,3 +138,23 @@ func TestParseSharesRefusals(t *testing.T) {
 		wantError(t, err, tt.field, tt.says)
 	}
 }
+
+// Of every kind, under every two shares: who is not the owner may see what one
+// share that names him or everybody admits, and nothing else.
+func TestAdmitsIsVisible(t *testing.T) {
+	modes := []string{ModeNone, ModeProofs, ModeMetadata, ModeFiles, "Z", ""}
+	names := []TenantID{"globex", Public, "initech"}
+	for _, kind := range []Kind{KindMetadata, KindPrivateMetadata, KindFile, KindShare, KindRetain, KindHold, KindRelease, "approval"} {
+		for i := range len(modes) * len(names) * len(modes) * len(names) {
+			one, two := i%(len(modes)*len(names)), i/(len(modes)*len(names))
+			shares := []Share{{names[one%len(names)], modes[one/len(names)]}, {names[two%len(names)], modes[two/len(names)]}}
+			want := false
+			for _, s := range shares {
+				want = want || (s.TenantID == "globex" || s.TenantID == Public) && s.Admits(kind)
+			}
+			if _, ok := Visible(&Record{Kind: kind, TenantID: "acme", ShareWith: shares}, "globex"); ok != want {
+				t.Errorf("%s shared %v: visible %v, admitted %v", kind, shares, ok, want)
+			}
+		}
+	}
+}
