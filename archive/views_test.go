@@ -340,3 +340,55 @@ func TestLaw4PairsAreKnownBeforeTheCommit(t *testing.T) {
 	}
 	mustClose(t, n)
 }
+
+// A record that was lost and is stored again is denied to none of its viewers: not
+// then, nor after a rebuild, nor after starts from a snapshot, the log or the index,
+// all of which still have the lost one.
+func TestLaw4PairsOfWhatIsStoredAgain(t *testing.T) {
+	fs := vfs.NewMem()
+	c := viewsConfig(fs)
+	mustInit(t, c)
+	n := mustOpen(t, c)
+	records, blocks := storedShared(t, n)
+	mustClose(t, n)
+	lost := []uint64{1, 2, 3, uint64(len(records))} // the last is the file
+	lose(t, c, lost...)
+	must1(t, fs.RemoveAll("data/filters")) // as a repair does that loses records
+	n = mustOpen(t, c)
+	mustClose(t, n)
+	early := readTree(t, fs, c.Dir)
+	look := func(n *Node, when string) {
+		t.Helper()
+		for _, r := range records {
+			if who := deniesPair(n, r, blocks[r.ID()]...); who != "" {
+				t.Errorf("%s: %s shared %v is denied to %s", when, r.Kind, r.ShareWith, who)
+			}
+		}
+		if s := n.views.set.Stats(); !s.Ready || s.Repaired > 0 {
+			t.Errorf("%s: %+v", when, s)
+		}
+	}
+	n = mustOpen(t, c)
+	if who := deniesPair(n, records[0]); who == "" {
+		t.Error("the shares of a lost record are known")
+	}
+	for _, seq := range lost {
+		mustPut(t, n, records[seq-1])
+	}
+	look(n, "stored again")
+	n.stop()
+	n.background.Wait() // nobody else rebuilds it
+	must1(t, n.views.rebuild(t.Context(), 1<<14, n.views.fill))
+	look(n, "rebuilt")
+	mustClose(t, n)
+	whole := readTree(t, fs, c.Dir)
+	for when, disk := range map[string]image{
+		"from a snapshot": whole,
+		"from the log":    image(whole).with(early, "filters/views"),
+		"from the index":  image(whole).with(nil, "filters/views"),
+	} {
+		n := mustOpen(t, viewsConfig(image(disk).disk(t, "", nil)))
+		look(n, when)
+		mustClose(t, n)
+	}
+}
