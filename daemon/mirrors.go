@@ -41,7 +41,7 @@ func (a *aggregator) startMirrors() error {
 		return nil
 	}
 	if a.FilterKeyFile == "" {
-		a.log.Warn("every lookup with attachments waits for the answers of all archives, and takes the whole wait while one of them is silent: set FILTER_KEY_FILE to the filter key of the archives, so that their filters are mirrored")
+		a.log.Warn("every lookup with attachments waits for the answers of all archives, and takes the whole wait while one of them hangs: set FILTER_KEY_FILE to the filter key of the archives, so that their filters are mirrored")
 		return nil
 	}
 	secret, err := archive.ReadFilterKey(a.FilterKeyFile)
