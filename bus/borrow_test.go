@@ -82,6 +82,24 @@ func TestLaw6ANewArchiveIsKnownBeforeItsFirstRecord(t *testing.T) {
 	}
 }
 
+// TestLaw6ANewGenerationIsKnownBeforeItsFirstRecord: who relies on a roster that
+// believes the process of the generation before may call complete what that one has.
+func TestLaw6ANewGenerationIsKnownBeforeItsFirstRecord(t *testing.T) {
+	l := newLender(t)
+	l.say(helloOf("archive-a", "1"))
+	l.ask("x", 1, true)
+	if err := l.Accept("archive-a", 2, next("archive-a", "2", 2).Key); err != nil {
+		t.Fatal(err)
+	}
+	l.say(next("archive-a", "2", 2))
+	if !l.Accounted("archive-a", l.member("archive-a").Lost.At, "2", false) {
+		t.Fatal("it is not accounted for")
+	}
+	l.wantAlive()
+	l.ask("x", 2, true)
+	l.wantAlive("archive-a")
+}
+
 // TestLeasesOfTheRosterOutliveTheProcess: the next one does not know them, and
 // waits for them.
 func TestLeasesOfTheRosterOutliveTheProcess(t *testing.T) {

@@ -158,7 +158,7 @@ func (r *Roster) accept(was rosterEntry, generation int, key string) error {
 	defer r.mu.Unlock()
 	m := r.members[was.ID]
 	m.memory = memory
-	m.unready = m.entry.Enrolled == file.Version
+	m.unready, m.since = true, file.Version
 	r.readmit(r.now())
 	m.hello, m.heard, m.boots, m.twice = wire.Hello{}, time.Time{}, nil, time.Time{}
 	m.waitingAt, m.told, m.proved = time.Time{}, [2]string{}, ""

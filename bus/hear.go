@@ -42,7 +42,8 @@ type member struct {
 	waitingAt time.Time  // when; zero: never
 	fencedAt  time.Time  // when an older generation was last heard; zero: never
 
-	unready bool   // it was enrolled while others relied on a roster without it: no puts yet
+	unready bool   // others may rely on a roster without it, or with an older generation of it: no puts yet
+	since   uint64 // the version that everybody has to have for that to be over
 	lent    string // the process that the aggregator which enrols believes; see borrowed
 
 	told   [2]string // the process and the checkpoint that came last, good or bad, in each way

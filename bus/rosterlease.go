@@ -138,7 +138,7 @@ func (r *Roster) readmit(now time.Time) {
 	low := r.leases.lowest(at, r.file.Version)
 	news := false
 	for _, m := range r.members {
-		if m.unready && m.entry.Enrolled <= low && at >= r.leases.grace {
+		if m.unready && m.since <= low && at >= r.leases.grace {
 			m.unready = false
 			news = news || m.writable(now)
 			r.note(m, now)
@@ -149,11 +149,12 @@ func (r *Roster) readmit(now time.Time) {
 	}
 }
 
-// hold gives an archive that was just enrolled no records while somebody relies on
+// hold gives an archive that was enrolled by the newest version no records while somebody relies on
 // a roster without it.
 func (r *Roster) hold(id wire.ArchiveID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.members[id].unready = true
+	m := r.members[id]
+	m.unready, m.since = true, r.file.Version
 	r.readmit(r.now())
 }
