@@ -70,18 +70,44 @@ func (l *leases) note(c Config) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// What was found may be longer, and is not over yet.
-	if err := pebblex.WriteFile(c.FS, c.leasesPath(), []byte(leasesText(max(c.Lease, l.found))), markPerm); err != nil {
+	if err := l.write(c, max(c.Lease, l.found)); err != nil {
 		return fault.New(fault.Transient, "LEASE_FILE", "archive: it can not be noted that aggregators rely on the filter: %w", err)
 	}
 	l.noted = true
 	return nil
 }
 
-// forget removes the file, if there is one. What fails costs the next start some
-// time.
+func (l *leases) write(c Config, lease time.Duration) error {
+	return pebblex.WriteFile(c.FS, c.leasesPath(), []byte(leasesText(lease)), markPerm)
+}
+
+// over says that those are over that the last process had out. The file goes, or is
+// about those of this process alone if there are any.
+func (l *leases) over(c Config) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case !l.noted:
+		l.remove(c)
+	case l.found > c.Lease:
+		if err := l.write(c, c.Lease); err != nil {
+			c.Log.Warn("the start after a crash waits for leases that are over", "path", c.leasesPath(), "lease", l.found, "err", err)
+			return
+		}
+		l.found = 0
+	}
+}
+
+// forget removes the file, if there is one.
 func (l *leases) forget(c Config) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.remove(c)
+}
+
+// remove removes the file, if there is one. What fails costs the next start some
+// time. mu is held.
+func (l *leases) remove(c Config) {
 	if l.found == 0 && !l.noted {
 		return
 	}
@@ -93,14 +119,11 @@ func (l *leases) forget(c Config) {
 	l.found, l.noted = 0, false
 }
 
-// giveBack removes the file of leases when those are over that the last process had
-// out, unless there are others.
+// giveBack sees to the file of leases when those are over that the last process had
+// out.
 func (n *Node) giveBack() {
-	n.leases.mu.Lock()
-	noted := n.leases.noted
-	n.leases.mu.Unlock()
-	if !noted && n.health.failure() == nil {
-		n.leases.forget(n.cfg)
+	if n.health.failure() == nil {
+		n.leases.over(n.cfg)
 	}
 }
 

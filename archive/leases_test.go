@@ -3,6 +3,7 @@ package archive
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/verae/archive/bloom"
 	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/internal/need"
 	"github.com/verae/archive/internal/pebblex/faultfs"
 	"github.com/verae/archive/wire"
 )
@@ -272,6 +274,60 @@ func TestGraceAfterLeases(t *testing.T) {
 		time.Sleep(testLease)
 		grace(n, "a longer lease", putOf(5), false)
 		mustClose(t, n)
+	})
+}
+
+// TestLeaseAtTheEndOfTheGrace: the file of leases stays, or is made anew, if the
+// first lease is given in the moment in which those of the last process are over.
+func TestLeaseAtTheEndOfTheGrace(t *testing.T) {
+	c := testConfig(vfs.NewMem(), "archive-a")
+	c.Lease = testLease
+	must1(t, c.FS.MkdirAll(c.Dir, 0o755))
+	n := &Node{cfg: c, health: newHealth(c.Log)}
+	for round := range need.Rounds(300, 100_000) {
+		n.leases = leases{found: testLease}
+		write(t, c.FS, c.leasesPath(), []byte(leasesText(testLease)))
+		noted := make(chan error, 1)
+		n.health.mu.Lock() // the end of the grace has to wait here
+		go func() { noted <- n.leases.note(n.cfg) }()
+		over := make(chan struct{})
+		go func() { n.giveBack(); close(over) }()
+		for range round % 50 {
+			runtime.Gosched()
+		}
+		n.health.mu.Unlock()
+		must1(t, <-noted)
+		<-over
+		if _, err := c.FS.Stat(c.leasesPath()); err != nil {
+			t.Fatalf("round %d: a lease may be out, and the next start does not find that: %v", round, err)
+		}
+	}
+}
+
+// TestLongerLeasesAreForgotten: once those are over that the last process had out, a
+// crash costs the length of a lease as it is now.
+func TestLongerLeasesAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := vfs.NewCrashableMem()
+		c := leased(disk)
+		mustInit(t, c)
+		write(t, disk, c.leasesPath(), []byte("damaged"))
+		n := mustOpen(t, c)
+		lease(t, n, "one")
+		early := c
+		early.FS = disk.CrashClone(vfs.CrashCloneCfg{})
+		time.Sleep(unknownLease)
+		synctest.Wait()
+		late := c
+		late.FS = disk.CrashClone(vfs.CrashCloneCfg{})
+		mustClose(t, n)
+		for want, c := range map[time.Duration]Config{unknownLease: early, testLease: late} {
+			n := mustOpen(t, c)
+			if n.grace.leased != want {
+				t.Errorf("the next start waits %s, want %s", n.grace.leased, want)
+			}
+			mustClose(t, n)
+		}
 	})
 }
 
