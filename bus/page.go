@@ -2,10 +2,15 @@ package bus
 
 import (
 	"bytes"
+	"crypto/rand"
 	"fmt"
 
 	"github.com/verae/archive/wire"
 )
+
+// answerLen is how many characters of 5 random bits tell the answers of a process to
+// one query apart.
+const answerLen = 8
 
 // replyHeadroom is kept free in a reply for its headers, in bytes: max_payload
 // counts them.
@@ -26,12 +31,16 @@ func pages(reply wire.Reply, limit int64) ([][]byte, error) {
 	if int64(len(whole)) <= limit {
 		return [][]byte{whole}, nil
 	}
+	reply.Answer = rand.Text()[:answerLen]
 	groups, err := group(reply, limit)
 	if err != nil {
 		return nil, err
 	}
 	out := make([][]byte, len(groups))
 	for i, records := range groups {
+		if i > 0 {
+			reply.Lost, reply.Checkpoint = 0, "" // said once
+		}
 		head, tail, err := envelope(reply, i+1, len(groups))
 		if err != nil {
 			return nil, err

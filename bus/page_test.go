@@ -32,12 +32,15 @@ func unpage(t testing.TB, messages [][]byte, limit int64) wire.Reply {
 			whole = r
 			continue
 		}
-		if r.ArchiveID != whole.ArchiveID || r.SHA256 != whole.SHA256 {
-			t.Errorf("page %d belongs elsewhere: %+v", i+1, r)
+		if r.ArchiveID != whole.ArchiveID || r.SHA256 != whole.SHA256 || r.Answer != whole.Answer || r.Lost != 0 || r.Checkpoint != "" {
+			t.Errorf("page %d belongs elsewhere, or says again what page 1 says: %+v", i+1, r)
 		}
 		whole.Records = append(whole.Records, r.Records...)
 	}
-	whole.Page, whole.Pages = 0, 0
+	if (whole.Answer != "") != (len(messages) > 1) {
+		t.Errorf("%d pages are of answer %q", len(messages), whole.Answer)
+	}
+	whole.Page, whole.Pages, whole.Answer = 0, 0, ""
 	return whole
 }
 
@@ -53,6 +56,7 @@ func replyOf(bodies ...int) wire.Reply {
 func TestPagesHoldEveryRecordOnceInOrder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		r := replyOf(rapid.SliceOfN(rapid.IntRange(1, 3000), 0, 40).Draw(rt, "bodies")...)
+		r.Lost, r.Checkpoint = rapid.Uint64Range(0, 99).Draw(rt, "lost"), rapid.SampledFrom([]string{"", "archive-a/g1\n1048\n"}).Draw(rt, "checkpoint")
 		limit := rapid.Int64Range(5000, 20_000).Draw(rt, "limit")
 		messages, err := pages(r, limit)
 		if err != nil {
@@ -167,7 +171,7 @@ func TestLargeAnswersArriveInPages(t *testing.T) {
 				if got.Boot != s.node.boot {
 					t.Errorf("%s: it is of process %q", name, got.Boot)
 				}
-				got.Page, got.Pages, got.Boot = 0, 0, ""
+				got.Page, got.Pages, got.Boot, got.Answer = 0, 0, "", ""
 				if !bytes.Equal(encode(t, want), encode(t, got)) { // cmp takes seconds for megabytes
 					t.Errorf("%s: the answer differs", name)
 				}

@@ -205,3 +205,41 @@ func TestEveryQueryHasItsOwnCorrelationID(t *testing.T) {
 		}
 	})
 }
+
+// TestLaw6PagesOfTwoAnswersAreNotMixed: an archive that is asked twice answers twice,
+// and what it stored in between may move its records from one page to another. Only
+// the pages of one answer are all that it has.
+func TestLaw6PagesOfTwoAnswersAreNotMixed(t *testing.T) {
+	const ms = time.Millisecond
+	of := func(answer string, r wire.Reply) wire.Reply { r.Answer = answer; return r }
+	one, two, three := record("note", "1"), record("note", "2"), record("note", "3")
+	first := []wire.Reply{of("first", page(1, 2, reply("archive-a", one, two))), of("first", page(2, 2, reply("archive-a", three)))}
+	second := []wire.Reply{of("second", page(1, 2, reply("archive-a", one))), of("second", page(2, 2, reply("archive-a", two, three)))}
+	for _, c := range []struct {
+		name string
+		come []wire.Reply
+		want statement
+		held int
+	}{
+		{"one after the other", []wire.Reply{first[0], first[1], second[0], second[1]}, statement{none, 1, true, "all", 2 * ms}, 3},
+		{"side by side", []wire.Reply{second[0], first[0], first[1], second[1]}, statement{none, 1, true, "all", 4 * ms}, 3},
+		{"the last page first", []wire.Reply{first[1], second[0], second[1], first[0]}, statement{none, 1, true, "all", 4 * ms}, 3},
+		{"half of each", []wire.Reply{second[0], first[1]}, statement{roster{"archive-a"}, 1, false, "deadline", wait}, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := &asker{t: t}
+				for n, r := range c.come {
+					a.script = append(a.script, says{time.Duration(n+1) * ms, r})
+				}
+				got, took := gatherBy(t, &receipts.Gatherer{Asker: a, Roster: roster{"archive-a"}, Wait: wait}, a)
+				if diff := cmp.Diff(c.want, stated(got, took)); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+				if len(got.Records) != c.held {
+					t.Errorf("%d records", len(got.Records))
+				}
+			})
+		})
+	}
+}

@@ -35,6 +35,7 @@ type answer struct {
 	pages int // how many there are; 0 before the first
 	seen  map[int]bool
 	boot  string // the process that said it
+	of    string // what its pages have in common, and no other answer of that process
 	holes bool   // something of it was lost: it will never be whole
 
 	silence  *Silence // what its mirror said, if it has nothing by that
@@ -141,13 +142,13 @@ func (g *gathering) page(a *answer, r wire.Reply) (reason string) {
 	switch {
 	case page < 1 || pages < page || pages > MaxPages:
 		return dropPageRange
-	case a.pages != 0 && a.pages != pages:
+	case a.pages != 0 && (a.pages != pages || a.of != r.Answer):
 		return dropPageTotal
 	case a.seen[page]:
 		return dropPageTwice
 	}
 	if a.seen == nil {
-		a.pages, a.seen, a.boot = pages, map[int]bool{}, r.Boot
+		a.pages, a.seen, a.boot, a.of = pages, map[int]bool{}, r.Boot, r.Answer
 	}
 	a.seen[page] = true
 	return ""

@@ -15,7 +15,7 @@ const (
 	dropDigest       = "wrong-digest"     // it answers another question
 	dropPageRange    = "page-out-of-range"
 	dropPageTwice    = "page-duplicate"
-	dropPageTotal    = "page-contradicts" // it disagrees with an earlier page on how many there are
+	dropPageTotal    = "page-contradicts" // it is of another answer than an earlier page
 	dropNotAsked     = "kind-not-asked"
 	dropNotVisible   = "not-visible" // the caller may not see it
 	dropForeignKey   = "foreign-key" // it does not belong under the digest

@@ -90,6 +90,10 @@ type Reply struct {
 	Page      int       `json:"page,omitzero"`
 	Pages     int       `json:"pages,omitzero"`
 	Boot      string    `json:"boot,omitzero"`
+	// Answer is the same in all pages of one answer, and in no others: who is asked
+	// twice answers twice, and may have stored something in between. Empty where one
+	// page is all.
+	Answer string `json:"answer,omitzero"`
 	// Lost counts records under the key that this caller would see if the archive
 	// still had them: an answer with some is not complete. Page 1 only.
 	Lost uint64 `json:"lost,omitzero"`
