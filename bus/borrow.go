@@ -24,14 +24,14 @@ const borrowShare = 85
 // BorrowRoster returns the roster of the aggregator that enrols, for another one
 // which only looks up. It hears hellos by itself, and takes from the other who is
 // enrolled, which process of each is believed, and who lost records. holder names
-// this process. Close gives the lease back.
+// this process, with a random part behind it. Close gives the lease back.
 //
 // While [Roster.Current] says no, archives may have records of which this roster
 // has not heard.
 func BorrowRoster(conn *Conn, holder string, cfg RosterConfig) (*Roster, error) {
 	cfg.Path, cfg.Open, cfg.Keys, cfg.write = "", false, nil, func(string, []byte) error { return nil }
 	r := newRoster(cfg)
-	r.borrows = &borrowed{conn: conn, holder: holder}
+	r.borrows = &borrowed{conn: conn, holder: ownName(holder)}
 	if err := r.Listen(conn); err != nil {
 		return nil, err
 	}

@@ -212,6 +212,40 @@ func TestASecondAggregatorMissesEveryHello(t *testing.T) {
 	}
 }
 
+// TestHoldersOfOneNameAreTwo: neither has the leases of the other.
+func TestHoldersOfOneNameAreTwo(t *testing.T) {
+	a := newViewsNode(t, "archive-a", "boot1", fleetKey, time.Minute)
+	g := newGallery(t, a)
+	for range 2 {
+		g.aggregator(func(c *MirrorConfig) { c.Holder = "aggregator" })
+	}
+	for _, w := range g.watch {
+		w.trusts(t, "archive-a")
+	}
+	if n := a.feed.Stats().Holders; n != 2 {
+		t.Errorf("%d leases of the filter are out to two aggregators", n)
+	}
+	lender := g.watch[0].roster
+	stop, err := lender.ServeRoster(g.watch[0].conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	for range 2 {
+		r, err := BorrowRoster(connect(t, g.server, "borrower"), "aggregator", RosterConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		eventually(t, "the roster is lent", r.Current)
+	}
+	lender.mu.RLock()
+	defer lender.mu.RUnlock()
+	if n := len(lender.leases.holders); n != 2 {
+		t.Errorf("%d leases of the roster are out to two aggregators", n)
+	}
+}
+
 // TestRosterRequestsOfStrangers are answered with what is wrong.
 func TestRosterRequestsOfStrangers(t *testing.T) {
 	s := startServer(t, server.Config{})

@@ -33,8 +33,8 @@ type MirrorConfig struct {
 	// Secret is the fleet's filter key. Filters under another one can not be
 	// mirrored.
 	Secret bloom.Secret
-	// Holder names this process to archives; two processes never have the same.
-	// Empty: one is made of the connection's name and a random part.
+	// Holder names this process to archives, with a random part behind it: of two
+	// with one name each would be taken for the other. Empty: the connection's name.
 	Holder string
 	// MaxBytes bounds the memory of all mirrors together, those that are being
 	// loaded beside an older one among them; 0 means no limit. An archive whose
@@ -78,7 +78,7 @@ type Mirrors struct {
 // listens. When it returns deltas are heard, or will be as soon as there is a
 // connection; the mirrors come one after another, and none is waited for.
 func Follow(conn *Conn, roster *Roster, cfg MirrorConfig) (*Mirrors, error) {
-	cfg.Holder = cmp.Or(cfg.Holder, conn.name+"."+rand.Text()[:13])
+	cfg.Holder = ownName(cmp.Or(cfg.Holder, conn.name))
 	if cfg.Clock == nil {
 		cfg.Clock = boottime.Now
 	}
@@ -113,6 +113,9 @@ func Follow(conn *Conn, roster *Roster, cfg MirrorConfig) (*Mirrors, error) {
 	m.done.Go(m.watch)
 	return m, nil
 }
+
+// ownName is a name that no other process has, nor this one a second time.
+func ownName(name string) string { return name + "." + rand.Text()[:13] }
 
 // Close gives the leases back and forgets the mirrors. Nobody is silent any more.
 func (m *Mirrors) Close() error {
