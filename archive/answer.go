@@ -34,14 +34,19 @@ func (n *Node) Absent(digest wire.Digest) bool {
 //
 // The reply shares no memory with the store and stays valid after Close.
 func (n *Node) Answer(ctx context.Context, q wire.Query) (wire.Reply, bool, error) {
-	ready := n.keys.set.Ready()
-	if n.Absent(q.SHA256) {
-		return wire.Reply{}, false, nil
-	}
 	if err := q.Check(); err != nil {
 		return wire.Reply{}, false, invalid(err)
 	}
+	ready := n.keys.set.Ready()
+	// Every miss takes the same work: where keys alone decided, the time that views
+	// takes would tell the caller that there is something which is not his.
 	s, ok := n.mayShow(q.TenantID, q.SHA256)
+	if n.Absent(q.SHA256) {
+		if ok {
+			n.confirm(s, false)
+		}
+		return wire.Reply{}, false, nil
+	}
 	if !ok {
 		n.metrics.miss.Inc()
 		return wire.Reply{}, false, nil
@@ -75,11 +80,12 @@ func (n *Node) Answer(ctx context.Context, q wire.Query) (wire.Reply, bool, erro
 // there is none for this caller.
 func (n *Node) FileOf(ctx context.Context, viewer wire.TenantID, cid string, digest [32]byte) (wire.File, bool, error) {
 	ready := n.keys.set.Ready()
-	if n.keys.set.Test(digest) == bloom.Absent {
-		return wire.File{}, false, nil
+	s, ok := n.mayShow(viewer, digest) // also where keys knows it alone: see Answer
+	absent := n.keys.set.Test(digest) == bloom.Absent
+	if absent && ok {
+		n.confirm(s, false)
 	}
-	s, ok := n.mayShow(viewer, digest)
-	if !ok {
+	if absent || !ok {
 		return wire.File{}, false, nil
 	}
 	if err := n.enter(); err != nil {
