@@ -142,6 +142,9 @@ func (s *mirrorService) snapshot(_ context.Context, data []byte) (answer, error)
 	}
 	if q.Session != "" {
 		out, size, err := s.copies.fragment(q.Session, q.Offset)
+		if err == nil {
+			s.feed.Follow() // what is added meanwhile is asked for at the end, however long this takes
+		}
 		return answer{data: out, fragment: true, at: int64(q.Offset), size: int64(size)}, err
 	}
 	head, err := s.copies.begin()

@@ -12,8 +12,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/verae/archive/bloom"
 	"github.com/verae/archive/bus/server"
 	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/mirror"
 	"github.com/verae/archive/wire"
 )
 
@@ -136,6 +138,29 @@ func TestCopiesAreBounded(t *testing.T) {
 		}
 		_, _, err = c.fragment(heads[0].Session, wire.FragmentSize)
 		wantFault(t, err, fault.NotFound, CodeSnapshotGone)
+	})
+}
+
+// TestDeltasAreKeptWhileTheFilterIsCopied: a copy that takes minutes is no old one at
+// its end.
+func TestDeltasAreKeptWhileTheFilterIsCopied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		feed := mirror.NewFeed(mirror.FeedConfig{Archive: "archive-a", ID: "b.1", KeyID: "5eed0001", Clock: func() time.Duration { return time.Since(began) }})
+		s := &mirrorService{feed: feed, copies: copiesOf(make([]byte, 20*wire.FragmentSize), 4096)}
+		defer s.copies.close()
+		feed.Follow()
+		head := begun(t, s.copies)
+		for at := uint64(0); at < head.Size; at += wire.FragmentSize {
+			if _, err := s.snapshot(t.Context(), encode(t, wire.SnapshotRequest{Session: head.Session, Offset: at})); err != nil {
+				t.Fatal(err)
+			}
+			feed.Append(at+1, []bloom.Hash{{A: at, B: 1}})
+			time.Sleep(CopyIdle - time.Second)
+		}
+		if d, err := feed.Since(wire.DeltasRequest{Feed: "b.1"}); err != nil || d.To != 20 {
+			t.Errorf("%d of 20 deltas are kept: %v", d.To, err)
+		}
 	})
 }
 
