@@ -56,6 +56,9 @@ func (c *Archived) Check() error {
 	if c.ReconcileRate < 0 {
 		return fault.New(fault.Invalid, "OUT_OF_RANGE", "RECONCILE_RECORDS_PER_S: %d is below 0, which means no limit", c.ReconcileRate).InField("RECONCILE_RECORDS_PER_S")
 	}
+	if c.LeaseMS > wire.MaxLeaseMs {
+		return fault.New(fault.Invalid, "OUT_OF_RANGE", "LEASE_MS: %d is out of range: it must be at most %d", c.LeaseMS, wire.MaxLeaseMs).InField("LEASE_MS")
+	}
 	for name, v := range map[string]int64{"PUT_COPIES": int64(c.PutCopies), "UPLOAD_IDLE_S": int64(c.UploadIdle), "LEASE_MS": int64(c.LeaseMS), "MAX_FILE_BYTES": c.MaxFile} {
 		if err := positive(name, v); err != nil {
 			return err

@@ -14,6 +14,7 @@ import (
 	"github.com/verae/archive/edge"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/splitter"
+	"github.com/verae/archive/wire"
 )
 
 func parse(t *testing.T, cfg any, environ []string, args ...string) error {
@@ -145,6 +146,7 @@ func TestValuesOutOfRangeAreNamed(t *testing.T) {
 		"disk reserve":    {"DISK_RESERVE", archived(func(c *Archived) { c.DiskReserve = 1 << 62 }), archived(func(c *Archived) { c.DiskReserve = 1<<62 + 1 })},
 		"its reserve":     {"DISK_RESERVE", aggregator(func(c *Aggregator) { c.DiskReserve = 0 }), aggregator(func(c *Aggregator) { c.DiskReserve = 1<<62 + 1 })},
 		"reconcile rate":  {"RECONCILE_RECORDS_PER_S", archived(func(c *Archived) { c.ReconcileRate = 0 }), archived(func(c *Archived) { c.ReconcileRate = -1 })},
+		"lease":           {"LEASE_MS", archived(func(c *Archived) { c.LeaseMS = wire.MaxLeaseMs }), archived(func(c *Archived) { c.LeaseMS = wire.MaxLeaseMs + 1 })},
 		"upload idle":     {"UPLOAD_IDLE_S", archived(func(c *Archived) { c.UploadIdle = 1 }), archived(func(c *Archived) { c.UploadIdle = 0 })},
 		"wait":            {"WAIT_ARCHIVE_MS", aggregator(func(c *Aggregator) { c.WaitArchive = 1 }), aggregator(func(c *Aggregator) { c.WaitArchive = 0 })},
 		"late":            {"LATE_MS", aggregator(func(c *Aggregator) { c.Late = 0 }), aggregator(func(c *Aggregator) { c.Late = -1 })},
