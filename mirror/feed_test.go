@@ -205,6 +205,28 @@ func TestLeaseRules(t *testing.T) {
 	}
 }
 
+// TestWhoHearsNothingHoldsPutsUpOnce: a holder whose requests come through, and whom
+// nothing reaches, is waited for once, and not by one put after the other.
+func TestWhoHearsNothingHoldsPutsUpOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newTestFeed(since(), nil)
+		mustLease(t, f, "deaf", 0)
+		for i := range uint64(5) {
+			f.Append(i+1, hashes(1))
+			if err := f.Await(t.Context(), i+1); err != nil {
+				t.Fatal(err)
+			}
+			_, err := f.Lease(wire.LeaseRequest{Holder: "deaf", Feed: "boot.0", At: 0})
+			wantCode(t, err, "LEASE_BEHIND")
+			f.Follow() // and what he lacks is kept
+		}
+		if s := f.Stats(); s.Waits != 1 || s.Kept != 5 {
+			t.Errorf("%+v", s)
+		}
+		mustLease(t, f, "deaf", 5)
+	})
+}
+
 // TestLeaseLimits: at the edge of each.
 func TestLeaseLimits(t *testing.T) {
 	h := &hand{}

@@ -10,8 +10,8 @@ import (
 	"github.com/verae/archive/wire"
 )
 
-// maxBehind is how many hashes one may lack to get his first lease. Puts wait for
-// him from then on, so he is to be nearly there.
+// maxBehind is how many hashes one may lack to get his first lease, none of them
+// older than MaxLag. Puts wait for him from then on, so he is to be nearly there.
 const maxBehind = 4 * wire.MaxDeltaHashes
 
 // Lease gives or renews a lease, or ends one. It fails with what Refuse said, and
@@ -83,13 +83,13 @@ func (f *Feed) renew(q wire.LeaseRequest, now time.Duration) (*holder, error) {
 	f.expire(f.clock())
 	h := f.holders[q.Holder]
 	if h == nil {
-		if f.at-q.At > maxBehind || !f.has(q.At) {
+		h = &holder{at: q.At, need: f.at, until: now + f.lease}
+		if f.at-q.At > maxBehind || f.lag(h, now) > MaxLag {
 			return nil, behind(f.at - q.At)
 		}
 		if len(f.holders) >= MaxHolders {
 			return nil, fault.New(fault.Transient, "LEASES", "mirror: %d aggregators have leases, and there are no more", MaxHolders).After(f.lease)
 		}
-		h = &holder{at: q.At, need: f.at, until: now + f.lease}
 		f.holders[q.Holder] = h
 		f.leased.Store(true)
 		return h, nil
@@ -116,7 +116,7 @@ func (f *Feed) lag(h *holder, now time.Duration) time.Duration {
 		return 0
 	}
 	if !f.has(h.at) {
-		return f.lease // it is so old that it is not kept
+		return MaxLag + f.lease // it is so old that it is not kept
 	}
 	i := sort.Search(len(f.kept), func(i int) bool { return f.kept[i].to > h.at })
 	return now - f.kept[i].when
