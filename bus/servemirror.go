@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -18,8 +19,9 @@ import (
 // Bounds of what an archive does for those who mirror its filter. What does not
 // fit is refused with BUSY, and deltas are dropped: their receivers ask for them.
 const (
-	MaxQueuedLeases = 256
-	MaxQueuedDeltas = 1024
+	MaxQueuedLeases     = 256
+	MaxQueuedDeltas     = 1024     // messages
+	MaxQueuedDeltaBytes = 16 << 20 // their hashes together
 
 	leaseWorkers = 1 // so that what one holder asks for, and gives back, keeps its order
 	rangeWorkers = 2
@@ -50,7 +52,8 @@ type mirrorService struct {
 	copies *copyings
 	ops    map[string]mirrorOp
 	deltas chan wire.Delta
-	stop   func() // ends the sending of deltas
+	queued atomic.Int64 // bytes of hashes in deltas
+	stop   func()       // ends the sending of deltas
 	done   sync.WaitGroup
 
 	sent    *prometheus.CounterVec // deltas by outcome
@@ -98,11 +101,15 @@ func newMirrorService(conn *Conn, id wire.ArchiveID, node any) *mirrorService {
 // send hands a delta to the goroutine that publishes. The caller commits records,
 // and neither encodes nor waits for a connection.
 func (s *mirrorService) send(d wire.Delta) {
-	select {
-	case s.deltas <- d:
-	default:
-		s.sent.WithLabelValues("dropped").Inc()
+	if s.queued.Add(int64(len(d.Hashes))) <= MaxQueuedDeltaBytes {
+		select {
+		case s.deltas <- d:
+			return
+		default:
+		}
 	}
+	s.queued.Add(-int64(len(d.Hashes)))
+	s.sent.WithLabelValues("dropped").Inc()
 }
 
 // publish sends deltas in their order until stop is closed.
@@ -110,6 +117,7 @@ func (s *mirrorService) publish(stop <-chan struct{}) {
 	for {
 		select {
 		case d := <-s.deltas:
+			s.queued.Add(-int64(len(d.Hashes)))
 			data, err := wire.Encode(d)
 			if err == nil {
 				err = s.conn.ctl.Publish(wire.SubjectFilterPrefix+string(d.ArchiveID), data)

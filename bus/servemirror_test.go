@@ -164,6 +164,21 @@ func TestDeltasAreKeptWhileTheFilterIsCopied(t *testing.T) {
 	})
 }
 
+// TestDeltasThatWaitAreBounded: by their bytes, also when they are few.
+func TestDeltasThatWaitAreBounded(t *testing.T) {
+	s := &mirrorService{deltas: make(chan wire.Delta, MaxQueuedDeltas), sent: counters("archive_deltas_total", "", "outcome", nil)}
+	large := wire.Delta{Hashes: make([]byte, wire.HashSize*wire.MaxDeltaHashes)}
+	for range 2 * MaxQueuedDeltaBytes / len(large.Hashes) {
+		s.send(large)
+	}
+	if n := len(s.deltas) * len(large.Hashes); n != MaxQueuedDeltaBytes {
+		t.Errorf("%d bytes wait", n)
+	}
+	if n := count(s.sent.WithLabelValues("dropped")); n != MaxQueuedDeltaBytes/len(large.Hashes) {
+		t.Errorf("%d deltas were dropped", n)
+	}
+}
+
 func TestClosingEndsCopies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := copiesOf(make([]byte, 1<<20), 4096)
