@@ -21,7 +21,7 @@ type Secret struct {
 }
 
 // Format writes the id, never the key, whatever the verb.
-func (s Secret) Format(f fmt.State, _ rune) { _, _ = fmt.Fprintf(f, "filter secret %d", s.ID) }
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = fmt.Fprintf(f, "filter secret %08x", s.ID) }
 
 // words returns the key as SipHash takes it, and a key of this process for no
 // secret.

@@ -78,7 +78,7 @@ func (h *header) parse(b []byte, size uint64) error {
 // checkSecret refuses a snapshot whose positions mean nothing to p.
 func (h header) checkSecret(p Params) error {
 	if h.secretID != p.Secret.ID {
-		return fault.New(fault.Conflict, "SNAPSHOT_SECRET", "bloom: snapshot: it was made under filter secret %d, this is %d; the filter is built from the store", h.secretID, p.Secret.ID)
+		return fault.New(fault.Conflict, "SNAPSHOT_SECRET", "bloom: snapshot: it was made under filter secret %08x, this is %08x; the filter is built from the store", h.secretID, p.Secret.ID)
 	}
 	return nil
 }
