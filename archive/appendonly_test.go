@@ -33,7 +33,7 @@ var allowedOnce = map[string][]string{
 	// The keys, the mark, the skeleton and the generations; the memory of the
 	// witness, of the reconciliation and of the scrub.
 	"WriteFile": {
-		"writeKey", "begin", "writeMarkFile", "build", "writeLineageFile", "addLostFiles", "save", "saveScrub", "keepEvidence", "filterSecret", "note", "repairbuild.go", "restore.go",
+		"writeKey", "begin", "writeMarkFile", "build", "writeLineageFile", "addLostFiles", "save", "saveScrub", "keepEvidence", "filterSecret", "writeLeases", "repairbuild.go", "restore.go",
 	},
 	"OpenReadWrite": {"open"},
 	"WriteAt":       {"put"},
@@ -42,7 +42,7 @@ var allowedOnce = map[string][]string{
 	// Copies that were made to look at them, and the sign of a time that has passed;
 	// snapshots of the filter.
 	"Create":    {"filterfs.go"},
-	"Remove":    {"beginGrace", "forget", "filterfs.go"},
+	"Remove":    {"beginGrace", "removeLeases", "filterfs.go"},
 	"RemoveAll": {"opens", "restore.go"},
 	"Rename":    {"rewrite", "filterfs.go"},
 }

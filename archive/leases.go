@@ -70,14 +70,14 @@ func (l *leases) note(c Config) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// What was found may be longer, and is not over yet.
-	if err := l.write(c, max(c.Lease, l.found)); err != nil {
+	if err := l.writeLeases(c, max(c.Lease, l.found)); err != nil {
 		return fault.New(fault.Transient, "LEASE_FILE", "archive: it can not be noted that aggregators rely on the filter: %w", err)
 	}
 	l.noted = true
 	return nil
 }
 
-func (l *leases) write(c Config, lease time.Duration) error {
+func (l *leases) writeLeases(c Config, lease time.Duration) error {
 	return pebblex.WriteFile(c.FS, c.leasesPath(), []byte(leasesText(lease)), markPerm)
 }
 
@@ -88,9 +88,9 @@ func (l *leases) over(c Config) {
 	defer l.mu.Unlock()
 	switch {
 	case !l.noted:
-		l.remove(c)
+		l.removeLeases(c)
 	case l.found > c.Lease:
-		if err := l.write(c, c.Lease); err != nil {
+		if err := l.writeLeases(c, c.Lease); err != nil {
 			c.Log.Warn("the start after a crash waits for leases that are over", "path", c.leasesPath(), "lease", l.found, "err", err)
 			return
 		}
@@ -102,12 +102,12 @@ func (l *leases) over(c Config) {
 func (l *leases) forget(c Config) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.remove(c)
+	l.removeLeases(c)
 }
 
-// remove removes the file, if there is one. What fails costs the next start some
+// removeLeases removes the file, if there is one. What fails costs the next start some
 // time. mu is held.
-func (l *leases) remove(c Config) {
+func (l *leases) removeLeases(c Config) {
 	if l.found == 0 && !l.noted {
 		return
 	}
