@@ -14,6 +14,7 @@ import (
 
 	"github.com/verae/archive/bloom"
 	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/mirror"
 	"github.com/verae/archive/wire"
 )
 
@@ -63,6 +64,45 @@ func TestDeltasMayBeLostRepeatedAndReordered(t *testing.T) {
 	}
 	if n := count(w.mirrors.metrics.loads.WithLabelValues("loaded")); n != 1 {
 		t.Errorf("the filter was copied %d times", n)
+	}
+}
+
+// An archive that answers with what the mirror has already is not asked without end.
+func TestAnswersThatBringNothingEndTheRepair(t *testing.T) {
+	g := newGallery(t)
+	w := g.aggregator(nil)
+	f := newFollower(w.mirrors, "archive-x")
+	defer f.stop()
+	old, err := wire.Encode(wire.Delta{ArchiveID: f.id, Feed: "boot1.1", KeyID: w.mirrors.keyID, To: wire.MaxDeltaHashes, Hashes: make([]byte, wire.HashSize*wire.MaxDeltaHashes)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Int64
+	nc := connect(t, g.server, "archive-x").ctl
+	_, err = nc.Subscribe(wire.SubjectCtlPrefix+"archive-x", func(msg *nats.Msg) {
+		if msg.Header.Get(wire.HeaderOp) != wire.OpDeltas {
+			return
+		}
+		if asked.Add(1) == 3 {
+			f.stop()
+		}
+		if err := msg.Respond(old); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := flush(t.Context(), nc); err != nil {
+		t.Fatal(err)
+	}
+	set := bloom.New(bloom.Params{Capacity: bloom.MinCapacity, Secret: fleetKey})
+	set.Complete()
+	c := &copied{mirror: mirror.NewMirror(mirror.MirrorConfig{Holder: "test"}), set: set, boot: "boot1", feed: "boot1.1"}
+	c.mirror.Load(set, wire.SnapshotHead{Feed: c.feed, At: wire.MaxDeltaHashes})
+	f.repair(c)
+	if n := asked.Load(); n != 1 {
+		t.Errorf("asked %d times", n)
 	}
 }
 

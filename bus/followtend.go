@@ -242,8 +242,8 @@ func (f *follower) repair(c *copied) {
 		f.m.metrics.repairs.Add(float64(d.To - d.From))
 		f.ack(c)
 		f.tell(d.To)
-		if d.To == d.From || d.To-d.From < wire.MaxDeltaHashes/2 {
-			return
+		if d.To <= at || d.To-d.From < wire.MaxDeltaHashes/2 {
+			return // that was all, or brought nothing
 		}
 	}
 }
