@@ -126,7 +126,7 @@ type watcher struct {
 	clock    skewed
 }
 
-const testLease = 2 * time.Second
+const testLease = 10 * time.Second
 
 func newGallery(t testing.TB, nodes ...*viewsNode) *gallery {
 	t.Helper()
@@ -339,7 +339,7 @@ func TestEveryAggregatorHasWhatOneGotAcknowledged(t *testing.T) {
 // An aggregator that stands still is waited for no longer than its lease, and
 // believes nothing afterwards.
 func TestAnAggregatorThatStandsStillIsNotBelieved(t *testing.T) {
-	a := newViewsNode(t, "archive-a", "boot1", fleetKey, 300*time.Millisecond)
+	a := newViewsNode(t, "archive-a", "boot1", fleetKey, time.Second)
 	g := newGallery(t, a)
 	w := g.aggregator(nil)
 	w.trusts(t, "archive-a")
@@ -348,7 +348,7 @@ func TestAnAggregatorThatStandsStillIsNotBelieved(t *testing.T) {
 	if still.mirror.Trusted() {
 		t.Error("a put was acknowledged before who knows nothing of it ceased to be believed")
 	}
-	if s := a.feed.Stats(); s.RanOut != 1 {
+	if s := a.feed.Stats(); s.RanOut < 1 {
 		t.Errorf("%+v", s)
 	}
 	asleep := newCopied(t, w, a)

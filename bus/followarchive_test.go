@@ -44,7 +44,7 @@ func mirroredFleet(t testing.TB, lease time.Duration, ids ...wire.ArchiveID) (*f
 // Of a real archive a mirror denies what nobody put, to whoever may not see it, and
 // nothing that was acknowledged.
 func TestAnArchiveIsMirrored(t *testing.T) {
-	f, w := mirroredFleet(t, testLease, "archive-a", "archive-b")
+	f, w := mirroredFleet(t, time.Minute, "archive-a", "archive-b")
 	w.trusts(t, "archive-a")
 	w.trusts(t, "archive-b")
 	both := []wire.ArchiveID{"archive-a", "archive-b"}

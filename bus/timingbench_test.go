@@ -59,14 +59,14 @@ func BenchmarkLaw5InTime(b *testing.B) {
 	classes := foreignClasses(b, w)
 	for _, mode := range []struct {
 		name string
-		g    receipts.Gatherer
+		g    *receipts.Gatherer
 	}{
-		{"mirrors", receipts.Gatherer{Mirrors: w.mirrors, Wait: time.Minute}},
-		{"all named", receipts.Gatherer{Wait: time.Minute}},
-		{"all wait", receipts.Gatherer{Wait: 3 * time.Millisecond, Unlisted: func() bool { return true }}},
+		{"mirrors", &receipts.Gatherer{Mirrors: w.mirrors, Wait: time.Minute}},
+		{"all named", &receipts.Gatherer{Wait: time.Minute}},
+		{"all wait", &receipts.Gatherer{Wait: 3 * time.Millisecond, Unlisted: func() bool { return true }}},
 	} {
 		b.Run(mode.name, func(b *testing.B) {
-			g := &mode.g
+			g := mode.g
 			g.Asker, g.Roster = w.archives, w.roster
 			gather := func(d wire.Digest) time.Duration {
 				start := time.Now()

@@ -109,7 +109,7 @@ func TestMirrorsSpareQuestions(t *testing.T) {
 	}
 	// A filter says perhaps to one of 1,000, one question of 1,000 is a sample, and a
 	// mirror may be without a lease for a moment.
-	const chance = rounds / 4
+	const chance = rounds / 2
 	if of["acme"] != rounds || of["globex"] > chance || named < 2*rounds || named > 2*rounds+chance {
 		t.Errorf("questions: %v; %d named", of, named)
 	}
