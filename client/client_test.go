@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -178,12 +179,18 @@ func (b broken) Read([]byte) (int, error) { return 0, b.err }
 func TestEarlyAnswerEndsTheForm(t *testing.T) {
 	c := server(t, reply(http.StatusUnauthorized, "application/problem+json", `{"code":"NO_KEY","detail":"a key is needed"}`, "Connection", "close"))
 	closed := make(chan struct{})
-	endless := File{Name: "f", Open: func() (io.ReadCloser, error) { return endlessFile{closed}, nil }}
+	var opened atomic.Bool // the answer may come before the file's turn
+	endless := File{Name: "f", Open: func() (io.ReadCloser, error) {
+		opened.Store(true)
+		return endlessFile{closed}, nil
+	}}
 	_, err := c.Submit(t.Context(), Submission{Files: []File{endless}})
 	if err == nil {
 		t.Error("an endless form was taken")
 	}
-	<-closed
+	if opened.Load() {
+		<-closed
+	}
 }
 
 type endlessFile struct{ closed chan struct{} }
