@@ -168,8 +168,7 @@ func TestPutsAndQuestionsAtOnce(t *testing.T) {
 	const holders, writers, puts = 3, 4, 500
 	mirrors := make([]*Mirror, holders)
 	chans := make([]chan wire.Delta, holders)
-	var f *Feed
-	f = NewFeed(FeedConfig{Archive: "archive-a", ID: "boot.0", KeyID: "00000001", Send: func(d wire.Delta) {
+	f := NewFeed(FeedConfig{Archive: "archive-a", ID: "boot.0", KeyID: "00000001", Send: func(d wire.Delta) {
 		for _, ch := range chans {
 			ch <- d
 		}

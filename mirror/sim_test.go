@@ -102,9 +102,8 @@ type simRecord struct {
 
 type simPut struct {
 	simRecord
-	at    uint64
-	boot  int
-	acked bool
+	at   uint64
+	boot int
 }
 
 type simArchive struct {
