@@ -15,7 +15,7 @@ import (
 )
 
 // waitMirrors waits until the aggregator relies on its mirrors of all archives.
-func waitMirrors(t *testing.T, w *world.World) {
+func waitMirrors(t testing.TB, w *world.World) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
