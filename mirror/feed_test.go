@@ -104,17 +104,15 @@ func TestPutWaitsForHolders(t *testing.T) {
 // does.
 func TestPutWaitsForALeaseAtMost(t *testing.T) {
 	for name, tc := range map[string]struct {
-		do   func(f *Feed, cancel func())
+		do   func(t *testing.T, f *Feed, cancel func())
 		took time.Duration
 		err  bool
 	}{
-		"dead":     {func(*Feed, func()) {}, DefaultLease, false},
-		"released": {func(f *Feed, _ func()) { f.release(wire.LeaseRequest{Holder: "a", Release: true}) }, 0, false},
-		"caller":   {func(_ *Feed, cancel func()) { cancel() }, 0, true},
-		"renewed by word": {func(f *Feed, _ func()) {
-			mustLeaseNow(f, wire.LeaseRequest{Holder: "a", Feed: "boot.0", At: 1})
-		}, 0, false},
-		"feed broken": {func(f *Feed, _ func()) { f.Break("boot.1") }, DefaultLease, false},
+		"dead":            {func(*testing.T, *Feed, func()) {}, DefaultLease, false},
+		"released":        {func(_ *testing.T, f *Feed, _ func()) { f.release(wire.LeaseRequest{Holder: "a", Release: true}) }, 0, false},
+		"caller":          {func(_ *testing.T, _ *Feed, cancel func()) { cancel() }, 0, true},
+		"renewed by word": {func(t *testing.T, f *Feed, _ func()) { mustLease(t, f, "a", 1) }, 0, false},
+		"feed broken":     {func(_ *testing.T, f *Feed, _ func()) { f.Break("boot.1") }, DefaultLease, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -126,7 +124,7 @@ func TestPutWaitsForALeaseAtMost(t *testing.T) {
 				began, done := time.Now(), make(chan error, 1)
 				go func() { done <- f.Await(ctx, 1) }()
 				synctest.Wait()
-				tc.do(f, cancel)
+				tc.do(t, f, cancel)
 				err := <-done
 				if (err != nil) != tc.err || time.Since(began) != tc.took {
 					t.Errorf("after %s: %v", time.Since(began), err)
@@ -136,12 +134,6 @@ func TestPutWaitsForALeaseAtMost(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-func mustLeaseNow(f *Feed, q wire.LeaseRequest) {
-	if _, err := f.Lease(q); err != nil {
-		panic(err)
 	}
 }
 
