@@ -54,13 +54,13 @@ func (r *Roster) Current() bool {
 func (r *Roster) borrow() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	go func() {
+	r.done.Go(func() {
 		select {
 		case <-r.stop:
 			cancel()
 		case <-ctx.Done():
 		}
-	}()
+	})
 	tick := time.NewTicker(rosterLease / 3)
 	defer tick.Stop()
 	for {
