@@ -70,6 +70,7 @@ func (a *aggregated) run() {
 	cfg := Aggregator{}
 	if _, err := Parse("aggregator", "", &cfg, []string{
 		"--data-dir", a.dir, "--guard-file", a.guard, "--http-addr", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--ready-file", ready,
+		"--disk-reserve", "67108864", // a machine whose disk is nearly full can be tested on
 	}, nil, io.Discard); err != nil {
 		a.t.Fatal(err)
 	}
