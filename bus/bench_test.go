@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/verae/archive/blob"
 	"github.com/verae/archive/receipts"
 	"github.com/verae/archive/wire"
 )
@@ -201,7 +202,7 @@ func BenchmarkUpload(b *testing.B) {
 			w := startWorld(b, 2, ArchivesConfig{Copies: copies}, nil)
 			b.SetBytes(int64(len(data)))
 			for b.Loop() {
-				u, err := w.archives.OpenUpload(b.Context(), [32]byte{})
+				u, err := w.archives.OpenUpload(b.Context(), [32]byte{}, blob.Default)
 				if err != nil {
 					b.Fatal(err)
 				}

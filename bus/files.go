@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/verae/archive/archive"
+	"github.com/verae/archive/blob"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/wire"
 )
@@ -69,7 +70,7 @@ func (a *Archives) Copy(ctx context.Context, from, to wire.ArchiveID, tenant wir
 		return err
 	}
 	defer src.Close()
-	u, err := a.openUpload(ctx, []wire.ArchiveID{to}, 1, 1)
+	u, err := a.openUpload(ctx, []wire.ArchiveID{to}, blob.Default, 1, 1)
 	if err != nil {
 		return err
 	}

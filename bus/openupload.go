@@ -20,22 +20,22 @@ import (
 // OpenUpload opens an upload on the archives that own key: the first PUT_COPIES
 // that take it, in the order of the ranking. With fewer than PUT_MIN_COPIES of
 // them the error is Transient, NO_ARCHIVE. Until Finish returned, the upload
-// fails when ctx is done.
-func (a *Archives) OpenUpload(ctx context.Context, key [32]byte) (splitter.Upload, error) {
-	u, err := a.openUpload(ctx, a.ranker.Rank(key), a.cfg.Copies, a.cfg.MinCopies)
+// fails when ctx is done. p is the profile that the archives build the DAG by.
+func (a *Archives) OpenUpload(ctx context.Context, key [32]byte, p blob.Profile) (splitter.Upload, error) {
+	u, err := a.openUpload(ctx, a.ranker.Rank(key), p, a.cfg.Copies, a.cfg.MinCopies)
 	if err != nil {
 		return nil, err
 	}
 	return u, nil
 }
 
-func (a *Archives) openUpload(ctx context.Context, ids []wire.ArchiveID, copies, least int) (*upload, error) {
+func (a *Archives) openUpload(ctx context.Context, ids []wire.ArchiveID, p blob.Profile, copies, least int) (*upload, error) {
 	u := &upload{
 		id: newUploadID(), min: least,
 		slots: make(chan struct{}, MaxUploadMemory/wire.FragmentSize),
 		ended: make(chan struct{}), idle: make(chan struct{}),
 	}
-	if err := a.openLanes(ctx, u, ids, copies); err != nil {
+	if err := a.openLanes(ctx, u, ids, p, copies); err != nil {
 		return nil, err
 	}
 	lanes := u.lanes
@@ -54,7 +54,7 @@ func (a *Archives) openUpload(ctx context.Context, ids []wire.ArchiveID, copies,
 
 // openLanes opens the upload on archives until there are enough copies: as many
 // at a time as are lacking, the next ones in place of those that refuse.
-func (a *Archives) openLanes(ctx context.Context, u *upload, ids []wire.ArchiveID, copies int) error {
+func (a *Archives) openLanes(ctx context.Context, u *upload, ids []wire.ArchiveID, p blob.Profile, copies int) error {
 	var errs []error
 	for len(u.lanes) < copies && len(ids) > 0 {
 		try := ids[:min(copies-len(u.lanes), len(ids))]
@@ -62,7 +62,7 @@ func (a *Archives) openLanes(ctx context.Context, u *upload, ids []wire.ArchiveI
 		lanes, fails := make([]*lane, len(try)), make([]error, len(try))
 		var wg sync.WaitGroup
 		for i, id := range try {
-			wg.Go(func() { lanes[i], fails[i] = a.openLane(ctx, id, u.id) })
+			wg.Go(func() { lanes[i], fails[i] = a.openLane(ctx, id, u.id, p) })
 		}
 		wg.Wait()
 		for i, l := range lanes {
@@ -95,8 +95,8 @@ func newUploadID() string {
 }
 
 // openLane opens the upload on one archive.
-func (a *Archives) openLane(ctx context.Context, id wire.ArchiveID, uploadID string) (*lane, error) {
-	data, err := wire.Encode(wire.BlobOpen{ChunkSize: blob.Default.ChunkSize, MaxLinks: blob.Default.MaxLinks})
+func (a *Archives) openLane(ctx context.Context, id wire.ArchiveID, uploadID string, p blob.Profile) (*lane, error) {
+	data, err := wire.Encode(wire.BlobOpen{ChunkSize: p.ChunkSize, MaxLinks: p.MaxLinks})
 	if err != nil {
 		return nil, err
 	}

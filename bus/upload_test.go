@@ -16,6 +16,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/verae/archive/blob"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/wire"
 )
@@ -31,7 +32,7 @@ func content(n int) []byte {
 // upload sends data in pieces of odd sizes and finishes.
 func send(t testing.TB, a *Archives, data []byte) (id string, on []wire.ArchiveID) {
 	t.Helper()
-	u, err := a.OpenUpload(t.Context(), [32]byte{})
+	u, err := a.OpenUpload(t.Context(), [32]byte{}, blob.Default)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +109,7 @@ func TestFourHundredFragmentsAndNoneIsLost(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 4 { // together more than the window of an archive
 		wg.Go(func() {
-			u, err := w.archives.OpenUpload(t.Context(), [32]byte{})
+			u, err := w.archives.OpenUpload(t.Context(), [32]byte{}, blob.Default)
 			if err != nil {
 				t.Error(err)
 				return
@@ -175,7 +176,7 @@ func TestUploadSurvivesAnArchiveThatDiesInMidStream(t *testing.T) {
 			})
 			t.Cleanup(func() { close(hang) })
 			data := content(8 << 20)
-			u, err := w.archives.OpenUpload(t.Context(), [32]byte{})
+			u, err := w.archives.OpenUpload(t.Context(), [32]byte{}, blob.Default)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -226,12 +227,12 @@ func TestTooFewArchivesIsNoArchive(t *testing.T) {
 	if err := w.sites[1].service.Drain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	_, err := w.archives.OpenUpload(t.Context(), [32]byte{})
+	_, err := w.archives.OpenUpload(t.Context(), [32]byte{}, blob.Default)
 	wantFault(t, err, fault.Transient, CodeNoArchive)
 	wantText(t, err, "1 take files now and 2 are needed", "archive-b")
 	eventually(t, "the copy that was opened is dropped", func() bool { return w.sites[0].blobs.openUploads() == 0 })
 	w.archives.ranker = static(nil)
-	_, err = w.archives.OpenUpload(t.Context(), [32]byte{})
+	_, err = w.archives.OpenUpload(t.Context(), [32]byte{}, blob.Default)
 	wantFault(t, err, fault.Transient, CodeNoArchive)
 }
 
@@ -258,7 +259,7 @@ func TestAbortCleansUpWhereverTheUploadStands(t *testing.T) {
 			w := startWorld(t, 2, patient, nil)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			u, err := w.archives.OpenUpload(ctx, [32]byte{})
+			u, err := w.archives.OpenUpload(ctx, [32]byte{}, blob.Default)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -286,7 +287,7 @@ func TestAbortCleansUpWhereverTheUploadStands(t *testing.T) {
 func TestFinishedUploadOutlivesItsContext(t *testing.T) {
 	w := startWorld(t, 1, patient, nil)
 	ctx, cancel := context.WithCancel(t.Context())
-	u, err := w.archives.OpenUpload(ctx, [32]byte{})
+	u, err := w.archives.OpenUpload(ctx, [32]byte{}, blob.Default)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -312,7 +313,7 @@ func TestMemoryOfAnUploadIsBounded(t *testing.T) {
 	})
 	release := sync.OnceFunc(func() { close(block) })
 	t.Cleanup(release)
-	u, err := w.archives.OpenUpload(t.Context(), [32]byte{})
+	u, err := w.archives.OpenUpload(t.Context(), [32]byte{}, blob.Default)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -352,7 +353,7 @@ func TestMemoryOfAnUploadIsBounded(t *testing.T) {
 
 func TestClosingTheClientEndsItsUploads(t *testing.T) {
 	w := startWorld(t, 2, patient, nil)
-	u, err := w.archives.OpenUpload(t.Context(), [32]byte{})
+	u, err := w.archives.OpenUpload(t.Context(), [32]byte{}, blob.Default)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -365,7 +366,7 @@ func TestClosingTheClientEndsItsUploads(t *testing.T) {
 	_, err = u.Write(content(MaxUploadMemory + 1))
 	wantFault(t, err, fault.Transient, CodeDisconnected)
 	u.Abort()
-	_, err = w.archives.OpenUpload(t.Context(), [32]byte{})
+	_, err = w.archives.OpenUpload(t.Context(), [32]byte{}, blob.Default)
 	wantFault(t, err, fault.Transient, CodeDisconnected)
 }
 
@@ -382,7 +383,7 @@ func TestImpossibleAcknowledgementEndsTheCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.archives.ranker = static{"archive-x"}
-	u, err := w.archives.OpenUpload(t.Context(), [32]byte{})
+	u, err := w.archives.OpenUpload(t.Context(), [32]byte{}, blob.Default)
 	if err != nil {
 		t.Fatal(err)
 	}

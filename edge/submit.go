@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/verae/archive/blob"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/jobs"
 	"github.com/verae/archive/splitter"
@@ -135,11 +136,11 @@ type countedUploader struct {
 	x *exchange
 }
 
-func (u countedUploader) OpenUpload(ctx context.Context, key [32]byte) (splitter.Upload, error) {
+func (u countedUploader) OpenUpload(ctx context.Context, key [32]byte, p blob.Profile) (splitter.Upload, error) {
 	if err := u.s.takeUpload(u.x); err != nil {
 		return nil, err
 	}
-	up, err := u.s.Uploader.OpenUpload(ctx, key)
+	up, err := u.s.Uploader.OpenUpload(ctx, key, p)
 	if err != nil {
 		return nil, fmt.Errorf("edge: %w", err)
 	}

@@ -385,7 +385,7 @@ type fakeUpload struct {
 	bytes int64
 }
 
-func (f *fakeUploads) OpenUpload(_ context.Context, key [32]byte) (splitter.Upload, error) {
+func (f *fakeUploads) OpenUpload(_ context.Context, key [32]byte, _ blob.Profile) (splitter.Upload, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.err != nil {

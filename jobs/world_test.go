@@ -562,7 +562,7 @@ func under(r *wire.Record, d wire.Digest) bool {
 }
 
 // OpenUpload makes the archives a splitter.Uploader.
-func (a *archives) OpenUpload(_ context.Context, key [32]byte) (splitter.Upload, error) {
+func (a *archives) OpenUpload(_ context.Context, key [32]byte, _ blob.Profile) (splitter.Upload, error) {
 	to := a.Rank(key)
 	if len(to) == 0 {
 		return nil, fault.New(fault.Transient, "NO_ARCHIVE", "no archive takes files now").After(time.Second)

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/verae/archive/blob"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/wire"
 )
@@ -41,7 +42,7 @@ type fakeUpload struct {
 	aborts          int
 }
 
-func (d *depot) OpenUpload(_ context.Context, key [32]byte) (Upload, error) {
+func (d *depot) OpenUpload(_ context.Context, key [32]byte, _ blob.Profile) (Upload, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.openErr != nil && len(d.uploads)+1 >= d.openAt {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/verae/archive/blob"
 	"github.com/verae/archive/wire"
 )
 
@@ -36,10 +37,10 @@ type counting struct {
 	peak uint64
 }
 
-func (c *counting) OpenUpload(context.Context, [32]byte) (Upload, error) { return c, nil }
-func (c *counting) ID() string                                           { return "counting" }
-func (c *counting) Finish(context.Context) ([]wire.ArchiveID, error)     { return nil, nil }
-func (c *counting) Abort()                                               {}
+func (c *counting) OpenUpload(context.Context, [32]byte, blob.Profile) (Upload, error) { return c, nil }
+func (c *counting) ID() string                                                         { return "counting" }
+func (c *counting) Finish(context.Context) ([]wire.ArchiveID, error)                   { return nil, nil }
+func (c *counting) Abort()                                                             {}
 
 func (c *counting) Write(p []byte) (int, error) {
 	if c.look && c.n%(32<<20) == 0 {

@@ -19,8 +19,9 @@ import (
 type Uploader interface {
 	// OpenUpload returns an upload to archives that took it. Without enough of
 	// them the error is of kind Transient, code NO_ARCHIVE. The upload outlives
-	// ctx: it is committed later, or aborted.
-	OpenUpload(ctx context.Context, key [32]byte) (Upload, error)
+	// ctx: it is committed later, or aborted. p is how the archives build the
+	// file's DAG; it has passed blob.Profile.Check.
+	OpenUpload(ctx context.Context, key [32]byte, p blob.Profile) (Upload, error)
 }
 
 // Upload is the way of one file's bytes to its archives. One goroutine uses it.
@@ -140,7 +141,7 @@ func (in *intake) open(ctx context.Context) (Upload, error) {
 	if in.to == nil {
 		return nil, errors.New("splitter: Config.Uploader is nil and a file was sent")
 	}
-	up, err := in.to.OpenUpload(ctx, in.placement)
+	up, err := in.to.OpenUpload(ctx, in.placement, blob.Default)
 	if err != nil {
 		return nil, fmt.Errorf("splitter: open an upload: %w", err)
 	}
