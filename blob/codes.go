@@ -25,5 +25,8 @@ const (
 
 	CodeForeign = "FILES_FOREIGN" // Conflict: the store belongs to another archive
 
+	CodeURLSignature = "URL_SIGNATURE" // Denied: a signed URL that nobody trusted has signed
+	CodeURLExpired   = "URL_EXPIRED"   // Denied: a signed URL whose time is over
+
 	CodeClosed = "STORE_CLOSED" // Transient: the store is shutting down
 )
