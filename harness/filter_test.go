@@ -12,6 +12,7 @@ import (
 // The archives of a world share one filter key, which is made once, and an archive
 // that was stopped in order leaves a snapshot of its filter for its next start.
 func TestArchivesShareAFilterKey(t *testing.T) {
+	long(t)
 	dir := t.TempDir()
 	w := startWorld(t, world.Config{Dir: dir, InProcess: true})
 	key, err := os.ReadFile(filepath.Join(dir, "filter.key"))

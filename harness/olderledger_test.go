@@ -20,6 +20,7 @@ import (
 // given out again, and nobody is told that a seal is not there; with the right
 // directory back all is as it was.
 func TestOlderCopyOfAnAggregatorSealsNothing(t *testing.T) {
+	long(t)
 	dir := t.TempDir()
 	w := startWorld(t, world.Config{Dir: dir})
 	c := w.Client("acme")

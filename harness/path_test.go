@@ -221,6 +221,7 @@ func awaitJob(t *testing.T, c *client.Client, d wire.Digest, ok func(*wire.Job) 
 }
 
 func TestNoArchiveOnRealProcesses(t *testing.T) {
+	long(t)
 	w := startWorld(t, world.Config{Env: []string{"WAIT_ARCHIVE_MS=300"}})
 	acme := w.Client("acme")
 	for _, id := range []string{"archive-a", "archive-b", "archive-c"} {
@@ -256,6 +257,7 @@ func TestNoArchiveOnRealProcesses(t *testing.T) {
 
 // A refused or broken request leaves nothing sealed, stored, or on disk.
 func TestRefusedRequestsLeaveNothing(t *testing.T) {
+	long(t)
 	w := startWorld(t, world.Config{})
 	acme := w.Client("acme")
 	data := randomBytes(2<<20, 3)
@@ -369,6 +371,7 @@ func TestGreetNamesWhatToPaste(t *testing.T) {
 // The harness's own addresses and the programs' settings come from the
 // environment like those of every program.
 func TestSettingsReachThePrograms(t *testing.T) {
+	long(t)
 	w := startWorld(t, world.Config{Env: []string{"MAX_FILES=1", "HTTP_ADDR=127.0.0.1:1"}}) // where the world listens is its own to say
 	_, err := w.Client("acme").Stamp(t.Context(), client.Submission{
 		SHA256: sum([]byte("subject")), Files: []client.File{bytesFile("a", []byte("a")), bytesFile("b", []byte("b"))},

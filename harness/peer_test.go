@@ -93,6 +93,7 @@ func TestPeerOfTheOriginalContract(t *testing.T) {
 // Middleware submits and looks up over NATS; what it is told over jobs.events
 // is what a waiter needs.
 func TestMiddlewareOverNATS(t *testing.T) {
+	long(t)
 	w := startWorld(t, world.Config{})
 	nc := dial(t, w)
 	events, err := nc.SubscribeSync("verae.zapier.jobs.events")

@@ -101,6 +101,7 @@ func TestHarnessStopsOnInterrupt(t *testing.T) {
 }
 
 func TestNothingOutlivesAKilledHarness(t *testing.T) {
+	long(t)
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		need.Missing(t, "/proc")
 	}
@@ -137,6 +138,7 @@ func aggregatorPID(r world.Ready) (int, error) {
 
 // What the harness prints works when it is pasted.
 func TestPastedCurlWorks(t *testing.T) {
+	long(t)
 	need.Program(t, "curl")
 	bash := need.Program(t, "bash")
 	var out syncedBuffer

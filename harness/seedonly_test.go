@@ -286,6 +286,7 @@ func TestSeedOnlyPeers(t *testing.T) {
 // What an archive that knows only the original contract answers after the deadline
 // is told to who listens, in one more event.
 func TestLateReplyOfASeedOnlyArchive(t *testing.T) {
+	long(t)
 	w := startWorld(t, world.Config{InProcess: true, Env: []string{"WAIT_ARCHIVE_MS=300", "LATE_MS=3000"}})
 	digest := sum([]byte("a document that a slow archive knows"))
 	a := startSeedArchive(t, w)

@@ -23,6 +23,7 @@ import (
 // record has returned, and one that was asked for a checkpoint after the mark
 // that covers the record has taken its place.
 func TestNoAcknowledgementBeforeItsSync(t *testing.T) {
+	long(t)
 	strace := need.Program(t, "strace")
 	w := startWorld(t, world.Config{Archives: []wire.ArchiveID{"archive-a"}})
 	trace := filepath.Join(t.TempDir(), "trace")
