@@ -15,8 +15,8 @@ const canonicalMagic = "verae-request/1"
 // be stored nor logged.
 //
 // It covers the subject and where it came from, both metadata, every file with
-// its name, content type, digests and ocr, every attachment, sealMetadata and
-// the shares. It leaves out what only one caller's answer depends on
+// its name, content type, digests and ocr, every attachment, sealMetadata, the
+// shares and whether it is unsealed. It leaves out what only one caller's answer depends on
 // (includeAttached, callbackUrl, wait), what was a check (expectFileSha256),
 // and what differs from one attempt to the next (uploads, archives, placement,
 // the order of multipart fields).
@@ -24,7 +24,7 @@ const canonicalMagic = "verae-request/1"
 // Layout: the magic, then fields in the order above. A text is its length in 8
 // bytes, big-endian, and its bytes; metadata is one byte 0 if absent, else 1 and
 // its SHA-256; an attachment's body is its SHA-256; a list is its length in 8 bytes and its elements; a flag is one
-// byte.
+// byte. A request that is unsealed has one byte 1 behind all, others nothing.
 func (r *Request) Canonical() []byte {
 	c := canonical(canonicalMagic)
 	c.bytes(r.Subject[:])
@@ -53,6 +53,9 @@ func (r *Request) Canonical() []byte {
 	for _, s := range r.ShareWith {
 		c.text(string(s.TenantID))
 		c.text(s.Mode)
+	}
+	if r.Unsealed {
+		c.flag(true)
 	}
 	return c
 }

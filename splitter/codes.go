@@ -23,6 +23,7 @@ const (
 	CodeDuplicateField       = "DUPLICATE_FIELD"        // 400: a field that may be given once came twice, or in two forms
 	CodeBadField             = "BAD_FIELD"              // 400: the value of a field is not what the field takes
 	CodeBadDigest            = "BAD_DIGEST"             // 400: not a SHA-256 in a listed spelling
+	CodeManyFiles            = "MANY_FILES"             // 400: more than the one file that is taken
 	CodeReservedKind         = "RESERVED_KIND"          // 400: an attachment of a kind that belongs to the system
 	CodeTooLarge             = "TOO_LARGE"              // 413: over one of the Limits, which the message names
 	CodeSubjectRequired      = "SUBJECT_REQUIRED"       // 422: nothing says which digest is meant

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/verae/archive/blob"
 	"github.com/verae/archive/wire"
 )
 
@@ -31,6 +32,8 @@ type draft struct {
 	tenant          wire.TenantID
 	idempotencyKey  string
 	wait            time.Duration
+	profile         blob.Profile // of every file
+	unsealed        bool
 	subject         wire.Digest
 	hashedFrom      string
 }
@@ -44,7 +47,7 @@ type fileSlot struct {
 func newDraft(ctx context.Context, cfg *Config) *draft {
 	return &draft{
 		ctx: ctx, cfg: cfg, limits: cfg.Limits.withDefaults(), in: intake{to: cfg.Uploader},
-		fileOCR: make(map[int]bool), shares: make(map[wire.TenantID]string), tenant: cfg.TenantID,
+		fileOCR: make(map[int]bool), shares: make(map[wire.TenantID]string), tenant: cfg.TenantID, profile: blob.Default,
 	}
 }
 
@@ -122,7 +125,7 @@ func (d *draft) request() *Request {
 		PublicMetadata: d.public, PrivateMetadata: d.private,
 		Files: d.theFiles(), Attachments: d.attachments,
 		IncludeAttached: d.attached, SealMetadata: d.seal, ShareWith: d.sortedShares(),
-		OCR: d.ocr, CallbackURL: d.callback, ExpectFileSHA256: d.expect,
+		OCR: d.ocr, CallbackURL: d.callback, ExpectFileSHA256: d.expect, Unsealed: d.unsealed,
 		uploads: d.in.opened,
 	}
 	return req

@@ -34,6 +34,7 @@ type fakeUpload struct {
 	d               *depot
 	id              string
 	key             [32]byte
+	profile         blob.Profile
 	sum             hash.Hash
 	content         bytes.Buffer
 	n               int64
@@ -42,13 +43,13 @@ type fakeUpload struct {
 	aborts          int
 }
 
-func (d *depot) OpenUpload(_ context.Context, key [32]byte, _ blob.Profile) (Upload, error) {
+func (d *depot) OpenUpload(_ context.Context, key [32]byte, p blob.Profile) (Upload, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.openErr != nil && len(d.uploads)+1 >= d.openAt {
 		return nil, d.openErr
 	}
-	u := &fakeUpload{d: d, id: fmt.Sprintf("upload-%d", len(d.uploads)), key: key, sum: sha256.New()}
+	u := &fakeUpload{d: d, id: fmt.Sprintf("upload-%d", len(d.uploads)), key: key, profile: p, sum: sha256.New()}
 	d.uploads = append(d.uploads, u)
 	return u, nil
 }

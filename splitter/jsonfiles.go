@@ -41,7 +41,7 @@ func (in *jsonFile) fill(d *draft, i int) (content []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	hasher := blob.NewHasher(blob.Default)
+	hasher := blob.NewHasher(f.Profile)
 	if _, err := hasher.Write(content); err != nil {
 		return nil, fmt.Errorf("splitter: hash a file: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/verae/archive/blob"
 	"github.com/verae/archive/wire"
 )
 
@@ -43,6 +44,10 @@ type Request struct {
 	Files       []File       // in the sender's order
 	Attachments []Attachment // in the sender's order
 
+	// Unsealed asks for nothing but that the records are kept: no seal, no job,
+	// no event. See ReadFile.
+	Unsealed bool
+
 	IncludeAttached bool         // ask the archives what they hold under the subject
 	SealMetadata    bool         // also seal the digest of PublicMetadata
 	ShareWith       []wire.Share // sorted by tenant, each once, mode C
@@ -62,8 +67,10 @@ type File struct {
 	ContentType string // as stated by the sender, else DefaultContentType
 	Size        int64  // bytes
 	SHA256      wire.Digest
-	SHA1        [20]byte // for neighbours that still ask for it
-	CID         string   // UnixFS root in the profile blob.Default
+	SHA1        [20]byte     // for neighbours that still ask for it
+	CID         string       // UnixFS root in Profile
+	Profile     blob.Profile // how its DAG is built
+	DAGSize     int64        // bytes of all blocks of the DAG together
 	UploadID    string
 	Archives    []wire.ArchiveID // that acknowledged all bytes; not committed yet
 	OCR         bool             // text recognition is asked for

@@ -48,7 +48,8 @@ type intake struct {
 	opened    []Upload
 	placed    bool
 	placement [32]byte
-	bufs      [2][]byte // a fragment each, made when needed, used in turn
+	progress  func(name string, sent int64) // after every fragment of a multipart file; nil: nobody asks
+	bufs      [2][]byte                     // a fragment each, made when needed, used in turn
 }
 
 // place fixes the placement key unless that has happened.
@@ -98,16 +99,20 @@ func (in *intake) fragment(r io.Reader) (p []byte, last bool, err error) {
 // from r. Each byte is hashed once, on its way to the archives; while a fragment
 // is hashed it is also sent, and the next one read.
 func (in *intake) pass(ctx context.Context, f *File, p []byte, last bool, r io.Reader) error {
-	up, err := in.open(ctx)
+	up, err := in.open(ctx, f.Profile)
 	if err != nil {
 		return err
 	}
-	hasher := blob.NewHasher(blob.Default)
+	hasher := blob.NewHasher(f.Profile)
+	sent := int64(0)
 	for done := false; !done; {
 		var hashing sync.WaitGroup
 		var hashErr error
 		hashing.Go(func() { _, hashErr = hasher.Write(p) })
 		err := send(ctx, up, p)
+		if sent += int64(len(p)); err == nil && in.progress != nil {
+			in.progress(f.Name, sent)
+		}
 		var next []byte
 		if done = last; err == nil && !last {
 			next, last, err = in.fragment(r)
@@ -124,7 +129,7 @@ func (in *intake) pass(ctx context.Context, f *File, p []byte, last bool, r io.R
 
 // store sends a file that is in memory and was hashed before.
 func (in *intake) store(ctx context.Context, f *File, content []byte) error {
-	up, err := in.open(ctx)
+	up, err := in.open(ctx, f.Profile)
 	if err != nil {
 		return err
 	}
@@ -136,12 +141,12 @@ func (in *intake) store(ctx context.Context, f *File, content []byte) error {
 	return f.finish(ctx, up)
 }
 
-// open opens an upload at the request's placement.
-func (in *intake) open(ctx context.Context) (Upload, error) {
+// open opens an upload of a file at the request's placement.
+func (in *intake) open(ctx context.Context, p blob.Profile) (Upload, error) {
 	if in.to == nil {
 		return nil, errors.New("splitter: Config.Uploader is nil and a file was sent")
 	}
-	up, err := in.to.OpenUpload(ctx, in.placement, blob.Default)
+	up, err := in.to.OpenUpload(ctx, in.placement, p)
 	if err != nil {
 		return nil, fmt.Errorf("splitter: open an upload: %w", err)
 	}
@@ -178,5 +183,5 @@ func (f *File) finish(ctx context.Context, up Upload) (err error) {
 
 // describe takes over what the hasher knows.
 func (f *File) describe(s blob.Sums) {
-	f.Size, f.SHA256, f.SHA1, f.CID = s.Size, s.SHA256, s.SHA1, s.CID
+	f.Size, f.SHA256, f.SHA1, f.CID, f.DAGSize = s.Size, s.SHA256, s.SHA1, s.CID, s.DAGSize
 }

@@ -79,7 +79,7 @@ func (d *draft) newFile(field, name, contentType string) (f *File, err error) {
 	if d.chosen() == d.limits.Files {
 		return nil, d.tooManyFiles(field)
 	}
-	f = new(File)
+	f = &File{Profile: d.profile}
 	if f.Name, err = fileName(field, name, &d.limits); err != nil {
 		return nil, err
 	}
