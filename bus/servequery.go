@@ -57,7 +57,7 @@ func (s *ArchiveService) answer(ctx context.Context, data []byte, named bool, de
 }
 
 func (s *ArchiveService) answerOutcome(ctx context.Context, data []byte, named bool) string {
-	q, err := wire.Decode[wire.Query](data)
+	q, err := wire.DecodeQuery(data)
 	if err != nil {
 		return "malformed"
 	}

@@ -95,6 +95,39 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
+// BenchmarkLookupPayloads is what the text of a lookup costs, beside encoding/json
+// behind the strict scan, which is the limit.
+func BenchmarkLookupPayloads(b *testing.B) {
+	data := plainSeeds(b)
+	query, reply := data[0], data[len(data)-1]
+	for _, text := range data {
+		if len(text) > len(reply) {
+			reply = text
+		}
+	}
+	r, err := DecodeReply(reply)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, run := range map[string]func() error{
+		"query/decode":       func() error { _, err := DecodeQuery(query); return err },
+		"query/decode-limit": func() error { _, err := Decode[Query](query); return err },
+		"reply/decode":       func() error { _, err := DecodeReply(reply); return err },
+		"reply/decode-limit": func() error { _, err := Decode[Reply](reply); return err },
+		"reply/encode":       func() error { _, err := Encode(r); return err },
+		"reply/encode-limit": func() error { _, err := encodeAny(r); return err },
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := run(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 func BenchmarkRecordID(b *testing.B) {
 	r := validFile()
 	b.ReportAllocs()

@@ -21,6 +21,13 @@ func Encode(v any) ([]byte, error) {
 	if v == nil {
 		return nil, errors.New("wire: encode: nil is no payload")
 	}
+	if out, ok := encodePlain(v); ok {
+		return out, nil
+	}
+	return encodeAny(v)
+}
+
+func encodeAny(v any) ([]byte, error) {
 	var buf bytes.Buffer
 	e := json.NewEncoder(&buf)
 	e.SetEscapeHTML(false)

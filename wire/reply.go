@@ -27,6 +27,9 @@ type looseFile struct {
 //
 // DecodeReply does not check the records.
 func DecodeReply(data []byte) (Reply, error) {
+	if reply, ok := plainReply(data); ok {
+		return reply, nil
+	}
 	reply, err := Decode[Reply](data)
 	if err == nil {
 		return reply, nil
