@@ -76,6 +76,11 @@ var payloads = map[string]sample{
 	"mirror_snapshot": sampleOf[SnapshotRequest](),
 	"mirror_head":     sampleOf[SnapshotHead](),
 
+	"outbox_claim": sampleOf[OutboxClaim](),
+	"outbox_items": sampleOf[OutboxItems](),
+	"outbox_done":  sampleOf[OutboxDone](),
+	"outbox_count": sampleOf[OutboxCount](),
+
 	"witness_request": sampleOf[WitnessRequest](),
 	"witness_reply":   sampleOf[WitnessReply](),
 }
@@ -273,7 +278,7 @@ func TestEveryPayloadTypeHasASample(t *testing.T) {
 		reached[typ.Name()] = true
 	}
 	fset := token.NewFileSet()
-	for _, file := range []string{"wire.go", "values.go", "blob.go", "sync.go", "ctl.go", "mirror.go"} {
+	for _, file := range []string{"wire.go", "values.go", "blob.go", "sync.go", "ctl.go", "mirror.go", "outbox.go"} {
 		f, err := parser.ParseFile(fset, file, nil, 0)
 		if err != nil {
 			t.Fatal(err)
