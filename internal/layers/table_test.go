@@ -8,8 +8,8 @@ var ours = rules{
 	floors: []floor{
 		{"0", []string{"internal/fault"}},
 		{"0", []string{"internal/boottime", "internal/child", "internal/layers", "internal/need", "internal/pebblex", "internal/pebblex/faultfs", "internal/serve", "internal/tlogx"}},
-		{"0'", []string{"wire", "bloom", "blob", "bridge/envelope", "bridge/verilib", "bridge/orazaka"}},
-		{"0''", []string{"mirror"}},
+		{"0'", []string{"wire", "bloom", "blob", "bridge/verilib", "bridge/orazaka"}},
+		{"0''", []string{"mirror", "bridge/envelope"}},
 		{"1", []string{"chain", "splitter", "archive", "vault", "client"}},
 		{"2", []string{"receipts", "bus", "bus/server", "chain/ledger", "chain/remote", "chain/verae", "chain/chaintest", "bridge/rabbit"}},
 		{"3", []string{"jobs"}},
