@@ -26,6 +26,7 @@ type Aggregator struct {
 	NATSListen string `name:"nats-listen" env:"NATS_LISTEN" default:"127.0.0.1:4222" help:"host:port of the embedded NATS server, which runs when NATS_URL is empty. Port 0 takes a free one."`
 
 	APIKeysFile string `name:"api-keys-file" env:"API_KEYS_FILE" help:"File of API keys, kept by verae keys; empty: keys.json in the data directory."`
+	URLKeyFile  string `name:"url-key-file" env:"URL_KEY_FILE" help:"File with the Ed25519 key, in PEM, that signs URLs of files, and that nobody but its owner may read; empty: url-key.pem in the data directory, made when it is not there. Archives serve what it signs if they have its public key in URL_KEYS."`
 	VaultDir    string `env:"VAULT_DIR" help:"Directory of the tenants' keys; empty: vault in the data directory. Whoever has it and the records can read private metadata; whoever loses it never can again."`
 
 	GuardFile string `env:"GUARD_FILE" help:"The ledger's fork guard, which has the newest checkpoint that was signed; empty: ledger/ledger.checkpoint in the data directory. On another disk it finds out a data directory that was put back as a whole. One file for each aggregator."`

@@ -159,5 +159,6 @@ func (c *Common) announceReady(r Running) error {
 type Running struct {
 	HTTPURL string `json:"httpURL,omitzero"` // of the API
 	NATSURL string `json:"natsURL,omitzero"` // where archives connect
+	URLKey  string `json:"urlKey,omitzero"`  // whose signed URLs archives serve that have it among their URL_KEYS
 	PID     int    `json:"pid"`
 }

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/ed25519"
 	"log/slog"
 	"net"
 	"strconv"
@@ -43,6 +44,7 @@ type aggregator struct {
 	disks     disks
 	edge      *edge.Server
 	keys      *edge.Keyring
+	urlKey    ed25519.PrivateKey
 	health    serve.Health
 	running   Running
 }
@@ -52,7 +54,7 @@ type aggregator struct {
 // fails.
 func (a *aggregator) start() error {
 	for _, step := range []func() error{
-		a.startStores, a.startBus, a.startRoster, a.startMirrors, a.startCosigning, a.startEngine, a.startDoors, a.startHTTP, a.startAdmin,
+		a.startStores, a.startBus, a.startRoster, a.startMirrors, a.startCosigning, a.startEngine, a.startDoors, a.startURLs, a.startHTTP, a.startAdmin,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -236,6 +238,7 @@ func (a *aggregator) startHTTP() (err error) {
 	a.addChecks()
 	a.edge, err = edge.New(edge.Config{
 		Jobs: a.engine, Contents: a.engine, Controls: a.engine, Files: a.client, Uploader: a.client, Keys: a.keys, Roster: members{a.roster, a.engine, a.PutCopies},
+		URLKey:  a.urlKey,
 		Health:  &a.health,
 		Body:    a.limits(),
 		Limits:  a.edgeLimits(),

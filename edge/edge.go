@@ -23,6 +23,7 @@ package edge
 import (
 	"cmp"
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"io"
 	"log/slog"
@@ -91,6 +92,8 @@ type Config struct {
 	Uploader splitter.Uploader
 	Keys     Keys
 	Roster   Roster
+
+	URLKey ed25519.PrivateKey // signs URLs of files; nil: none are signed or served
 
 	Health  *serve.Health   // behind /livez and /readyz; nil means one of its own, without checks
 	Body    splitter.Limits // of request bodies; zero fields mean defaults

@@ -45,6 +45,7 @@ func (s *Server) routes() []route {
 		{path: "/zapier/v1/records/{id}", methods: get, scope: ScopeRead, kept: true, handle: s.getRecord},
 		{path: "/zapier/v1/records/{id}/retention", methods: get, scope: ScopeRead, kept: true, handle: s.getRecordRetention},
 		{path: "/zapier/v1/files/{id}", methods: get, scope: ScopeFiles, kept: true, handle: s.getFile},
+		{path: "/zapier/v1/urls", methods: post, scope: ScopeFiles, body: true, handle: s.postURL},
 		{path: "/zapier/v1/retentions", methods: post, scope: ScopeStamp, body: true, handle: s.postRetention},
 		{path: "/zapier/v1/retentions/{sha256}", methods: get, scope: ScopeRead, kept: true, handle: s.getRetentions},
 		{path: "/zapier/v1/holds", methods: post, scope: ScopeStamp, body: true, handle: s.postHold},

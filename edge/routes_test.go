@@ -68,6 +68,7 @@ func TestRoutesOfTheContract(t *testing.T) {
 		"GET|HEAD /zapier/v1/records/{id} read",
 		"GET|HEAD /zapier/v1/records/{id}/retention read",
 		"GET|HEAD /zapier/v1/files/{id} files",
+		"POST /zapier/v1/urls files",
 		"POST /zapier/v1/retentions stamp",
 		"GET|HEAD /zapier/v1/retentions/{sha256} read",
 		"POST /zapier/v1/holds stamp",

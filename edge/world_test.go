@@ -3,6 +3,7 @@ package edge
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -66,6 +67,7 @@ func newWorld(t *testing.T, change ...func(*Config)) *world {
 	}
 	c := Config{
 		Jobs: w.jobs, Contents: w.store, Controls: w.controls, Files: w.store, Uploader: w.uploads, Keys: keys, Roster: fakeRoster{},
+		URLKey: ed25519.NewKeyFromSeed(bytes.Repeat([]byte{'u'}, ed25519.SeedSize)),
 	}
 	if c.Log, _, err = serve.NewLogger(w.log, func(string) string { return "" }); err != nil {
 		t.Fatal(err)
