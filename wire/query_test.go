@@ -27,7 +27,8 @@ func TestQueryCheck(t *testing.T) {
 		{"long correlation id", "correlationId", "at most 64", func(q *Query) { q.CorrelationID = CorrelationID(strings.Repeat("a", 65)) }},
 		{"no digest", "sha256", "missing", func(q *Query) { q.SHA256 = Digest{} }},
 		{"no tenant", "tenantId", "missing", func(q *Query) { q.TenantID = "" }},
-		{"everybody", "tenantId", "'*'", func(q *Query) { q.TenantID = Public }},
+		{"everybody", "", "", func(q *Query) { q.TenantID = Public }},
+		{"everybody and one", "tenantId", "'*'", func(q *Query) { q.TenantID = Public + "a" }},
 		{"bad kind", "kinds[1]", "'K'", func(q *Query) { q.Kinds = []Kind{"a", "K"} }},
 		{"many kinds", "kinds", "at most 64", func(q *Query) { q.Kinds = many }},
 		{"kinds at the limit", "", "", func(q *Query) { q.Kinds = many[:MaxKinds] }},
@@ -40,6 +41,19 @@ func TestQueryCheck(t *testing.T) {
 			tt.change(&q)
 			requireVerdict(t, q.Check(), tt.field, tt.says)
 		})
+	}
+}
+
+// Whoever looks is a tenant or everybody; what has an owner is a tenant's.
+func TestViewersAreTenantsOrEverybody(t *testing.T) {
+	for text, ok := range map[string]bool{"acme": true, "*": true, "**": false, "*a": false, "": false, " *": false, "a*": false} {
+		viewer, err := ParseViewer(text)
+		if (err == nil) != ok || ok && string(viewer) != text {
+			t.Errorf("%q: %q, %v", text, viewer, err)
+		}
+	}
+	if _, err := ParseTenantID(string(Public)); err == nil {
+		t.Error("everybody is taken for a tenant")
 	}
 }
 
