@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/verae/archive/blob"
+	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/jobs"
 	"github.com/verae/archive/wire"
 )
@@ -49,6 +50,9 @@ func (s *Server) postURL(x *exchange) error {
 	f, tenant, err := s.findFile(x, func(tenant wire.TenantID) (jobs.File, error) {
 		return s.Contents.FileByCID(x.r.Context(), tenant, cid.String(), cid.Digest)
 	})
+	if fault.Is(err, fault.NotFound) {
+		return fault.New(fault.NotFound, blob.CodeUnknownCID, "no file %s is here for you: check the CID, and that the file was shared with your tenant", cid)
+	}
 	if err != nil {
 		return err
 	}
