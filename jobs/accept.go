@@ -3,10 +3,12 @@ package jobs
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"github.com/verae/archive/blob"
 	"github.com/verae/archive/chain"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/splitter"
@@ -38,9 +40,10 @@ func (e *Engine) draft(ctx context.Context, c Caller, req *splitter.Request) (*d
 	d := &draft{submission: submission{
 		ID: c.SubmissionID, Tenant: c.TenantID, Digest: req.Subject, HashedFrom: req.HashedFrom,
 		Placement: req.Placement, AttachedAt: wire.At(now), IncludeAttached: req.IncludeAttached, Status: wire.StatusPending,
+		Unsealed: req.Unsealed,
 	}}
 	for _, f := range req.Files {
-		d.Files = append(d.Files, file{UploadID: f.UploadID, Size: f.Size, SHA256: f.SHA256, CID: f.CID, Uploaded: f.Archives})
+		d.Files = append(d.Files, fileOf(&f))
 	}
 	if req.SealMetadata && req.PublicMetadata != nil {
 		d.MetadataDigest = sha256.Sum256(req.PublicMetadata)
@@ -56,10 +59,21 @@ func (e *Engine) draft(ctx context.Context, c Caller, req *splitter.Request) (*d
 	return d, e.enter(d)
 }
 
+// fileOf is what is kept of a file of a request.
+func fileOf(f *splitter.File) file {
+	kept := file{UploadID: f.UploadID, Size: f.Size, SHA256: f.SHA256, CID: f.CID, Uploaded: f.Archives}
+	if f.Profile != blob.Default {
+		kept.ChunkSize, kept.MaxLinks = f.Profile.ChunkSize, f.Profile.MaxLinks
+	}
+	return kept
+}
+
 // supported refuses what a later version will do, rather than accept it and do
 // nothing.
 func supported(req *splitter.Request) error {
 	switch {
+	case req.Unsealed && len(req.Files) == 0:
+		return errors.New("jobs: an unsealed request without a file")
 	case req.CallbackURL != "":
 		return fault.New(fault.Invalid, "UNSUPPORTED", "callbackUrl: callbacks are not delivered by this version: leave it out and ask statusUrl").InField("callbackUrl")
 	case req.OCR, slices.ContainsFunc(req.Files, func(f splitter.File) bool { return f.OCR }):
@@ -194,7 +208,7 @@ func (e *Engine) awaitStored(ctx context.Context, id ref) (*submission, error) {
 		case err != nil:
 			return nil, err
 		case s.Status == wire.StatusFailed:
-			return nil, fault.New(fault.ParseKind(s.ReasonKind), s.ReasonCode, "%s", s.Reason)
+			return nil, s.failure()
 		case s.Stored || s.ended():
 			return s, nil
 		case len(s.Files) == 0 && s.ReasonCode == codeNoArchive:
@@ -211,7 +225,10 @@ func (e *Engine) awaitStored(ctx context.Context, id ref) (*submission, error) {
 		}
 	}
 	s, err := e.current(id)
-	if err != nil || s.Stored || s.ended() || len(s.Files) == 0 {
+	switch {
+	case err == nil && s.Status == wire.StatusFailed:
+		return nil, s.failure()
+	case err != nil || s.Stored || s.ended() || len(s.Files) == 0:
 		return s, err
 	}
 	return nil, fault.New(fault.Transient, codeNoArchive,

@@ -43,6 +43,7 @@ func (c *checker) run(ctx context.Context) error {
 		{rowJob, 16, c.job},
 		{rowSubmission, refLen, func(key, row []byte) error { return c.submission(ctx, key, row) }},
 		{rowByDigest, 16 + digestLen + 16, c.byDigest},
+		{rowUnsealed, 16 + digestLen + 16, c.byDigest},
 		{rowFingerprint, digestLen, c.seen},
 		{rowIdempotency, 16 + digestLen, c.seen},
 		{rowOutbox, refLen + numberLen, c.outbox},
@@ -79,7 +80,7 @@ func (c *checker) run(ctx context.Context) error {
 
 // nothingElse finds rows of no known kind.
 func (c *checker) nothingElse() error {
-	known := []byte{rowAccount, rowLost, rowVanished, rowMeta, rowReservation, rowJob, rowSubmission, rowByDigest, rowFingerprint, rowIdempotency, rowOutbox, rowPending, rowEvent, rowUnannounced, rowExpiry, rowSteering, rowControl, rowSpread}
+	known := []byte{rowAccount, rowLost, rowVanished, rowMeta, rowReservation, rowJob, rowSubmission, rowByDigest, rowFingerprint, rowIdempotency, rowOutbox, rowPending, rowEvent, rowUnannounced, rowExpiry, rowSteering, rowControl, rowSpread, rowUnsealed}
 	for prefix := range 256 {
 		if bytes.IndexByte(known, byte(prefix)) >= 0 {
 			continue
@@ -147,7 +148,11 @@ func (c *checker) submission(ctx context.Context, key, row []byte) error {
 	if s.Control != "" {
 		return c.controlOf(&s, key)
 	}
-	if err := c.there(rowKey(rowByDigest, tenantTag(s.Tenant), s.Digest[:], uuidBytes(string(s.ID))), "a submission is found by its digest", key); err != nil {
+	listed := byte(rowByDigest)
+	if s.Unsealed {
+		listed = rowUnsealed
+	}
+	if err := c.there(rowKey(listed, tenantTag(s.Tenant), s.Digest[:], uuidBytes(string(s.ID))), "a submission is found by its digest", key); err != nil {
 		return err
 	}
 	if !s.idle() {
@@ -156,7 +161,7 @@ func (c *checker) submission(ctx context.Context, key, row []byte) error {
 			return err
 		}
 	}
-	if s.ended() {
+	if s.ended() && !s.Unsealed {
 		if err := c.there(rowKey(rowEvent, eventKey(s.ref(), 0)), "the submission has ended", key); err != nil {
 			return err
 		}

@@ -11,7 +11,7 @@ import (
 )
 
 // controlGaps are the places between the steps of Steer.
-var controlGaps = []string{"control.read", "control.stored", "control.put", "control.ended", "control.answer"}
+var controlGaps = []string{"control.read", "control.stored", "quiet.put", "quiet.ended", "control.answer"}
 
 // steered are requests to steer that follow one another, and how the document
 // stands after each.

@@ -7,29 +7,6 @@ import (
 	"github.com/verae/archive/wire"
 )
 
-// deliverControl brings a control record to as many archives as count as stored,
-// and to all that answer soon. Then its submission has ended: nothing is sealed,
-// and no event tells of it. The archives that still lack it are the healer's.
-func (e *Engine) deliverControl(ctx context.Context, s *submission) error {
-	if err := e.deliver(ctx, s); err != nil {
-		return err
-	}
-	if err := e.at("control.put"); err != nil {
-		return err
-	}
-	done := s.clone()
-	done.Status = wire.StatusCompleted
-	if err := e.save(ctx, done); err != nil {
-		return err
-	}
-	*s = *done
-	if err := e.at("control.ended"); err != nil {
-		return err
-	}
-	e.publish(s)
-	return nil
-}
-
 // rosterSeen is the version of the roster for which every control record was
 // either on all enrolled archives or on the work list.
 type rosterSeen struct {

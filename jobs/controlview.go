@@ -72,18 +72,24 @@ func (e *Engine) findSteered() error {
 // hasParts reports whether the tenant submitted what the request is about. Its
 // records may be on no archive yet, or on none that answered.
 func (e *Engine) hasParts(q Steering) (found bool, err error) {
-	prefix := rowKey(rowByDigest, tenantTag(q.TenantID), q.SHA256[:])
 	err = e.store.view(func(r pebble.Reader) error {
-		return scan(r, prefix, func(key, _ []byte) (bool, error) {
-			s, err := readSubmission(r, append(tenantTag(q.TenantID), key[len(prefix):]...))
-			if err != nil {
-				return false, err
+		for _, listed := range []byte{rowByDigest, rowUnsealed} {
+			prefix := rowKey(listed, tenantTag(q.TenantID), q.SHA256[:])
+			err := scan(r, prefix, func(key, _ []byte) (bool, error) {
+				s, err := readSubmission(r, append(tenantTag(q.TenantID), key[len(prefix):]...))
+				if err != nil {
+					return false, err
+				}
+				for _, p := range s.Parts {
+					found = found || s.Status != wire.StatusFailed && (q.Control.RecordID.IsZero() || p.RecordID == q.Control.RecordID)
+				}
+				return !found, nil
+			})
+			if err != nil || found {
+				return err
 			}
-			for _, p := range s.Parts {
-				found = found || s.Status != wire.StatusFailed && (q.Control.RecordID.IsZero() || p.RecordID == q.Control.RecordID)
-			}
-			return !found, nil
-		})
+		}
+		return nil
 	})
 	return found, err
 }

@@ -311,7 +311,7 @@ func (e *Engine) candidates(s *submission, p *part) []wire.ArchiveID {
 // for archives: the seal does not wait with it. A submission with files is not
 // sealed before its files are safe, for they may still be lost.
 func (e *Engine) sealEarly(ctx context.Context, s *submission) error {
-	if s.Sealed || len(s.Files) > 0 || s.Control != "" {
+	if s.Sealed || len(s.Files) > 0 || s.quiet() {
 		return nil
 	}
 	seals, err := chain.SealOnce(ctx, e.cfg.Ledger, entries(s))

@@ -28,6 +28,7 @@
 //	j jobId(16)                                   the digest a job id stands for
 //	s tenantTag(16) submissionId(16)              submission
 //	t tenantTag(16) digest(32) submissionId(16)   empty: submissions of a tenant by digest
+//	u tenantTag(16) digest(32) submissionId(16)   empty: the same, of submissions that are not sealed
 //	f fingerprint(32)                             first submission with this content
 //	k tenantTag(16) MAC of the key(32)            first submission with this idempotency key
 //	o tenantTag(16) submissionId(16) part(4)      outbox: the exact bytes of a Put, but for rosterVersion

@@ -110,7 +110,9 @@ func (e *Engine) fail(ctx context.Context, s *submission, why *fault.Error) erro
 	if err := e.at("fail.committed"); err != nil {
 		return err
 	}
-	e.announce(eventKey(s.ref(), 0))
+	if !s.quiet() {
+		e.announce(eventKey(s.ref(), 0))
+	}
 	return nil
 }
 
@@ -128,7 +130,8 @@ func (t *tx) release(s *submission, key []byte) error {
 }
 
 // end writes the last state of a submission together with its event, unless it
-// has ended before. It returns the state that stands: s, or the earlier one.
+// has ended before. One that has no job has no event either. It returns the state
+// that stands: s, or the earlier one.
 func (e *Engine) end(ctx context.Context, s *submission, name string, job wire.Job, write func(*tx) error) (*submission, error) {
 	event, err := wire.Encode(wire.Event{ID: s.EventID, Event: name, TenantID: s.Tenant, Job: job})
 	if err != nil {
@@ -144,8 +147,10 @@ func (e *Engine) end(ctx context.Context, s *submission, name string, job wire.J
 			ended = before
 			return nil
 		}
-		t.set(rowKey(rowEvent, key), frameRow(event))
-		t.set(rowKey(rowUnannounced, key), nil)
+		if !s.quiet() {
+			t.set(rowKey(rowEvent, key), frameRow(event))
+			t.set(rowKey(rowUnannounced, key), nil)
+		}
 		return write(t)
 	})
 	return ended, err

@@ -34,6 +34,10 @@ type Caller struct {
 // submission and gets its answer. Files need PUT_MIN_COPIES archives, or the
 // error is Transient and names the submission, which stays open; metadata
 // without enough archives is accepted as pending; a hash alone needs none.
+//
+// An unsealed request goes the same way, but the chain is not asked, no watch
+// is published, and nothing is settled: it has ended once its file and record
+// are acknowledged by PUT_MIN_COPIES archives, and the answer names no job.
 func (e *Engine) Accept(ctx context.Context, c Caller, req *splitter.Request) (wire.Accepted, error) {
 	draft, err := e.draft(ctx, c, req)
 	if err != nil {
@@ -43,7 +47,11 @@ func (e *Engine) Accept(ctx context.Context, c Caller, req *splitter.Request) (w
 	if err := e.at("accept.read"); err != nil {
 		return wire.Accepted{}, err
 	}
-	known, asked := e.askChain(ctx, draft.Digest) // (2)
+	var known *chain.Seal
+	var asked bool
+	if !draft.Unsealed {
+		known, asked = e.askChain(ctx, draft.Digest) // (2)
+	}
 	if err := e.at("accept.lookup"); err != nil {
 		return wire.Accepted{}, err
 	}

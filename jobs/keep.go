@@ -94,8 +94,12 @@ func getSeen(t *tx, key []byte, since time.Time) (*seen, error) {
 
 // write puts a new submission into the store: step 3.
 func (e *Engine) write(t *tx, d *draft, known *chain.Seal) error {
-	if err := reserveAll(t, &d.submission, known); err != nil {
-		return err
+	listed := byte(rowUnsealed)
+	if !d.Unsealed {
+		listed = rowByDigest
+		if err := reserveAll(t, &d.submission, known); err != nil {
+			return err
+		}
 	}
 	id := d.ref().key()
 	if _, taken, err := t.get(rowKey(rowSubmission, id)); err != nil || taken {
@@ -104,7 +108,7 @@ func (e *Engine) write(t *tx, d *draft, known *chain.Seal) error {
 	for n, put := range d.puts {
 		t.set(rowKey(rowOutbox, id, ordinal(n)), frameRow(put))
 	}
-	t.set(rowKey(rowByDigest, tenantTag(d.Tenant), d.Digest[:], uuidBytes(string(d.ID))), nil)
+	t.set(rowKey(listed, tenantTag(d.Tenant), d.Digest[:], uuidBytes(string(d.ID))), nil)
 	t.set(rowKey(rowPending, id), nil)
 	if !d.Fingerprint.IsZero() {
 		if err := e.writeSeen(t, fingerprintKey(d), d, d.ID, e.cfg.ResubmitWindow); err != nil {

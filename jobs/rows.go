@@ -34,6 +34,7 @@ const (
 	rowSteering    = 'r'
 	rowControl     = 'c'
 	rowSpread      = 'a'
+	rowUnsealed    = 'u'
 )
 
 // rowVersion is the first byte of every value. Raise it when a payload changes

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/wire"
 )
 
@@ -14,7 +15,7 @@ import (
 type submission struct {
 	ID         wire.SubmissionID `json:"id"`
 	Tenant     wire.TenantID     `json:"tenant"`
-	JobID      wire.JobID        `json:"jobId"` // what the sender was told
+	JobID      wire.JobID        `json:"jobId"` // what the sender was told; empty if it has none
 	Digest     wire.Digest       `json:"digest"`
 	HashedFrom string            `json:"hashedFrom"`
 	Placement  wire.Digest       `json:"placement"` // archives are ranked by it
@@ -23,6 +24,10 @@ type submission struct {
 	// Control is the kind of the one record of a submission that retains, holds or
 	// releases: it goes to every archive, and nothing is sealed or announced.
 	Control wire.Kind `json:"control,omitzero"`
+
+	// Unsealed is a submission whose records are kept and nothing else: it has no
+	// job id, and nothing is sealed or announced.
+	Unsealed bool `json:"unsealed,omitzero"`
 
 	IncludeAttached bool        `json:"includeAttached,omitzero"`
 	MetadataDigest  wire.Digest `json:"metadataDigest,omitzero"` // sealed too, when asked for
@@ -57,7 +62,9 @@ type file struct {
 	Size      int64            `json:"size"`
 	SHA256    wire.Digest      `json:"sha256"`
 	CID       string           `json:"cid"`
-	JobID     wire.JobID       `json:"jobId"` // reserved for the file's own digest
+	JobID     wire.JobID       `json:"jobId,omitzero"`     // reserved for the file's own digest; empty if Unsealed
+	ChunkSize int              `json:"chunkSize,omitzero"` // of the profile; zero: the default's, as of files before it was noted
+	MaxLinks  int              `json:"maxLinks,omitzero"`  // likewise
 	Uploaded  []wire.ArchiveID `json:"uploaded"`
 	Committed []wire.ArchiveID `json:"committed,omitempty"`
 	Lost      []wire.ArchiveID `json:"lost,omitempty"` // said that they do not know the upload
@@ -91,6 +98,11 @@ func (s *submission) ref() ref { return ref{s.Tenant, s.ID} }
 
 // ended reports whether the submission reached its final status.
 func (s *submission) ended() bool { return s.Status != wire.StatusPending }
+
+// failure is why a submission failed, for its sender.
+func (s *submission) failure() error {
+	return fault.New(fault.ParseKind(s.ReasonKind), s.ReasonCode, "%s", s.Reason)
+}
 
 // idle reports whether nothing is left to do: it has ended, and every record
 // has all its copies or will never be put.
@@ -165,8 +177,11 @@ func (s *submission) accepted(includeAttached bool) wire.Accepted {
 	return a
 }
 
-// statusURL is where the job of this submission is found.
+// statusURL is where the job of this submission is found; "" if it has none.
 func (s *submission) statusURL(includeAttached bool) string {
+	if s.Unsealed {
+		return ""
+	}
 	url := "/zapier/v1/timestamp/" + string(s.shownJobID()) + "?submission=" + string(s.ID)
 	if includeAttached != s.IncludeAttached {
 		url += "&includeAttached=" + strconv.FormatBool(includeAttached)

@@ -187,7 +187,7 @@ func (e *Engine) resolve(id wire.JobID) (d wire.Digest, err error) {
 func (e *Engine) find(tenant wire.TenantID, digest wire.Digest, id wire.SubmissionID) (*submission, error) {
 	if id != "" {
 		s, err := e.current(ref{tenant, id})
-		if fault.Is(err, fault.NotFound) || err == nil && (s.Digest != digest || s.Control != "") {
+		if fault.Is(err, fault.NotFound) || err == nil && (s.Digest != digest || s.quiet()) {
 			return nil, errJobNotFound
 		}
 		return s, err

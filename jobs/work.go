@@ -204,8 +204,8 @@ func (e *Engine) pass(ctx context.Context, id ref, t *task) (delay time.Duration
 // advance moves a submission one step on and publishes its new state. It
 // returns how long nothing needs to be done.
 func (e *Engine) advance(ctx context.Context, s *submission) (time.Duration, error) {
-	if s.Control != "" {
-		return 0, e.deliverControl(ctx, s)
+	if s.quiet() {
+		return 0, e.deliverQuiet(ctx, s)
 	}
 	if s.Stored {
 		return 0, e.settle(ctx, s)
