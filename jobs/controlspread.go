@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/verae/archive/wire"
 )
 
 // rosterSeen is the version of the roster for which every control record was
