@@ -72,7 +72,7 @@ func (s *Store) Read(ctx context.Context, cid string, off int64, length int) (da
 		if err := ctx.Err(); err != nil {
 			return nil, r.size, fmt.Errorf("blob: read: %w", err)
 		}
-		leaf, begin, err := s.leaf(r, off+int64(done))
+		leaf, begin, err := s.leaf(ctx, r, off+int64(done))
 		if err != nil {
 			return nil, r.size, s.readError(r.file, err)
 		}
@@ -82,24 +82,12 @@ func (s *Store) Read(ctx context.Context, cid string, off int64, length int) (da
 }
 
 // leaf returns the verified leaf that holds the byte at off and where it begins.
-// Its bytes are shared: sequential reads of a quarter leaf each hash it once.
-func (s *Store) leaf(r rootInfo, off int64) (leaf []byte, begin int64, err error) {
+// Its bytes are shared: see leafAt.
+func (s *Store) leaf(ctx context.Context, r rootInfo, off int64) (leaf []byte, begin int64, err error) {
 	digest, begin, length, err := s.leafOf(r, off)
 	if err != nil {
 		return nil, 0, err
 	}
-	if leaf, ok := s.leaves.get(digest); ok && int64(len(leaf)) == length {
-		s.stats.cached.Add(1)
-		return leaf, begin, nil
-	}
-	f, err := s.cfg.FS.Open(s.filePath(r.file))
-	if err != nil {
-		return nil, 0, fmt.Errorf("blob: %w", err)
-	}
-	leaf = make([]byte, length)
-	if err := errors.Join(s.readLeaf(f, leaf, r.file, digest, begin), f.Close()); err != nil {
-		return nil, 0, err
-	}
-	s.leaves.put(digest, leaf)
-	return leaf, begin, nil
+	leaf, err = s.leafAt(ctx, leafRef{file: r.file, offset: begin, length: length}, digest)
+	return leaf, begin, err
 }

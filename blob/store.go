@@ -97,6 +97,7 @@ type Store struct {
 	closed bool
 
 	commits keyLock // by the SHA-256 of the file
+	reading keyLock // by the digest of a leaf, while it is read and hashed
 	health  health
 	leaves  *cache[[32]byte, []byte]    // verified bytes by digest
 	nodes   *cache[[32]byte, *nodeView] // verified inner nodes by digest
