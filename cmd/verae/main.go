@@ -5,6 +5,7 @@
 //	verae lookup FILE|SHA256     what is sealed and attached, and where
 //	verae put FILE...            seal files and store them
 //	verae get CID                fetch a stored file
+//	verae blob cid FILE...|-     the CID that a file has, computed here
 //	verae retain FILE|SHA256     keep what is attached until a day; extended, never shortened
 //	verae hold, verae release    put a legal hold on what is attached, and take it off
 //	verae archives               the archives and their state
@@ -41,6 +42,7 @@ type config struct {
 	Lookup   lookupCmd   `cmd:"" help:"Show what is sealed and attached under a file's SHA-256, or a SHA-256."`
 	Put      putCmd      `cmd:"" help:"Seal files and store them in the archives; prints their CIDs."`
 	Get      getCmd      `cmd:"" help:"Fetch a stored file by its CID."`
+	Blob     blobCmd     `cmd:"" help:"Work with files by their CID, as IPFS tools do."`
 	Retain   retainCmd   `cmd:"" help:"Retain what is attached to a file's SHA-256, or a SHA-256, until a day. Never shortened."`
 	Hold     holdCmd     `cmd:"" help:"Put a legal hold on what is attached to a file's SHA-256, or a SHA-256."`
 	Release  releaseCmd  `cmd:"" help:"Take a legal hold off (scope admin)."`
@@ -53,6 +55,7 @@ type session struct {
 	ctx            context.Context
 	client         *client.Client
 	json           bool
+	stdin          io.Reader
 	stdout, stderr io.Writer
 }
 
@@ -73,7 +76,7 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 	key, err := apiKey(cfg.KeyFile, environ)
 	if err == nil {
 		err = chosen.Run(&session{
-			ctx: ctx, client: &client.Client{URL: cfg.URL, Key: key}, json: cfg.JSON, stdout: stdout, stderr: stderr,
+			ctx: ctx, client: &client.Client{URL: cfg.URL, Key: key}, json: cfg.JSON, stdin: os.Stdin, stdout: stdout, stderr: stderr,
 		})
 	}
 	if err != nil && err.Error() != "" {

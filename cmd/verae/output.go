@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
+	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/wire"
 )
 
@@ -132,20 +134,25 @@ func archiveStates(job *wire.Job) string {
 	return strings.Join(parts, ", ")
 }
 
-// progress opens a file whose reads move a bar on a terminal.
+// progress opens a file whose reads move a bar on a terminal. What can not be
+// opened, or is a directory, is the caller's slip.
 func (s *session) progress(path string) (io.ReadCloser, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, fault.Wrap(fault.Invalid, err)
 	}
 	info, err := f.Stat()
+	if err == nil && info.IsDir() {
+		err = fault.New(fault.Invalid, "USAGE", "%s is a directory: name the files in it", path)
+	}
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, f.Close())
 	}
 	return reader{io.TeeReader(f, s.bar(path, info.Size())), f}, nil
 }
 
-// bar is a progress bar on standard error if that is a terminal.
+// bar is a progress bar on standard error if that is a terminal. A size of -1 is
+// not known.
 func (s *session) bar(name string, size int64) io.Writer {
 	f, ok := s.stderr.(*os.File)
 	if s.json || !ok || !term.IsTerminal(int(f.Fd())) {
