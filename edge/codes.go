@@ -18,6 +18,7 @@ const (
 	codeKeyExpired   = "KEY_EXPIRED"
 	codeKeyAmbiguous = "KEY_AMBIGUOUS"
 	codeScopeMissing = "SCOPE_MISSING"
+	codeCrossSite    = "CROSS_SITE"
 
 	codeRouteNotFound    = "ROUTE_NOT_FOUND"
 	codeMethodNotAllowed = "METHOD_NOT_ALLOWED"

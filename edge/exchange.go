@@ -28,6 +28,7 @@ type exchange struct {
 	requestID string
 	start     time.Time
 	route     string // pattern; "" for a path that does not exist
+	kubo      bool   // it speaks as Kubo does
 	key       *Key   // nil on open routes and before authentication
 	body      *body
 

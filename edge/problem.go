@@ -97,7 +97,11 @@ func (x *exchange) refuse(err error) {
 		panic(http.ErrAbortHandler)
 	}
 	p := problemOf(x, err)
-	body, err := wire.Encode(p)
+	told, contentType := any(p), typeProblem
+	if x.kubo {
+		told, contentType = kuboErrorOf(p), typeJSON
+	}
+	body, err := wire.Encode(told)
 	if err != nil { // a Problem holds nothing but text
 		panic(err)
 	}
@@ -117,7 +121,7 @@ func (x *exchange) refuse(err error) {
 		h.Set("Accept-Post", acceptedTypes)  // W3C Linked Data Platform, section 7.1
 		h.Set("Accept-Encoding", "identity") // RFC 9110, section 12.5.3
 	}
-	x.send(p.Status, typeProblem, body)
+	x.send(p.Status, contentType, body)
 }
 
 // keepOnProblem lists the headers that a refusal keeps of an answer that was

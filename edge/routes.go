@@ -26,6 +26,7 @@ type route struct {
 	scope   Scope // of the key; "" means any key
 	body    bool  // the handler reads a body
 	kept    bool  // of something that is stored, and never erased
+	kubo    bool  // it speaks as Kubo does
 	handle  func(*exchange) error
 }
 
@@ -56,6 +57,8 @@ func (s *Server) routes() []route {
 		{path: "/zapier/v1/archives/{id}/retire", methods: post, scope: ScopeAdmin, body: true, handle: s.postRetire},
 		{path: "/zapier/v1/archives/{id}/lost", methods: get, scope: ScopeAdmin, handle: s.getLost},
 		{path: "/ipfs/{cid}", methods: get, scope: ScopeFiles, kept: true, handle: s.getIPFS},
+		{path: "/api/v0/add", methods: kuboMethods, scope: ScopeStamp, body: true, kubo: true, handle: s.postAdd},
+		{path: "/api/v0/version", methods: kuboMethods, kubo: true, handle: s.postVersion},
 		{path: "/livez", methods: get, open: true, handle: s.getLive},
 		{path: "/readyz", methods: get, open: true, handle: s.getReady},
 	}
@@ -66,6 +69,7 @@ func (s *Server) newMux() *http.ServeMux {
 	for _, rt := range s.routes() {
 		s.handle(mux, &rt)
 	}
+	mux.HandleFunc(kuboRoot, func(w http.ResponseWriter, _ *http.Request) { w.(*exchange).kuboUnknown() })
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { w.(*exchange).refuse(errNoRoute) })
 	return mux
 }
@@ -74,7 +78,7 @@ func (s *Server) newMux() *http.ServeMux {
 func (s *Server) handle(mux *http.ServeMux, rt *route) {
 	mux.HandleFunc(rt.path, func(w http.ResponseWriter, r *http.Request) {
 		x := w.(*exchange)
-		x.r, x.route = r, rt.path
+		x.r, x.route, x.kubo = r, rt.path, rt.kubo
 		if err := s.run(x, rt); err != nil {
 			x.refuse(err)
 		}
@@ -123,6 +127,11 @@ func (s *Server) run(x *exchange, rt *route) error {
 	if !slices.Contains(rt.methods, x.r.Method) {
 		x.Header().Set("Allow", strings.Join(rt.methods, ", "))
 		return wrongMethod(x.r.Method, rt)
+	}
+	if rt.kubo {
+		if answered, err := x.kuboRequest(); answered || err != nil {
+			return err
+		}
 	}
 	if !rt.open {
 		leave, err := s.admit(x, rt.scope)

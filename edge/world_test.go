@@ -270,6 +270,9 @@ func (f *fakeJobs) Accept(ctx context.Context, c jobs.Caller, req *splitter.Requ
 		f.uploads.commit(file.UploadID)
 	}
 	f.accepted = append(f.accepted, acceptance{c, req})
+	if req.Unsealed { // it has no job, and nothing to wait for
+		return wire.Accepted{SubmissionID: c.SubmissionID, Status: wire.StatusCompleted, SHA256: req.Subject, HashedFrom: req.HashedFrom}, nil
+	}
 	end := make(chan struct{})
 	f.ends[c.SubmissionID] = end
 	if f.ended {
