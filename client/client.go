@@ -128,8 +128,8 @@ func (c *Client) Archives(ctx context.Context) (json.RawMessage, error) {
 	return decode[json.RawMessage](resp)
 }
 
-// File opens a file by its CID. The reader fails if the server breaks off: what
-// was read until then is not the file. It must be closed.
+// File opens a file by its CID. The reader fails if the server breaks off, unlike
+// that of Download: what was read until then is not the file. It must be closed.
 func (c *Client) File(ctx context.Context, cid string) (body io.ReadCloser, size int64, err error) {
 	resp, err := c.get(ctx, "/ipfs/"+url.PathEscape(cid))
 	if err != nil {

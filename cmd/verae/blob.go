@@ -13,6 +13,7 @@ import (
 
 // blobCmd works with files by their CID alone, as IPFS tools do.
 type blobCmd struct {
+	Get getCmd  `cmd:"" help:"Fetch a stored file by its CID; the same as verae get."`
 	Cid blobCid `cmd:"" help:"Compute the CID that files have, here and without a server: what ipfs add says, with --cid-version=1 --raw-leaves and the same chunker and links."`
 }
 
