@@ -35,31 +35,6 @@ func (r *Roster) unheard(ids []wire.ArchiveID) (silent []wire.ArchiveID) {
 	return silent
 }
 
-// Direct is Ask, and sends on gone which of the named archives are not there: they
-// said no hello lately, or were asked alone, and the server knows nobody who listens
-// for them. If alone is set, nobody but the named archives gets the query. gone is
-// never closed.
-func (a *Archives) Direct(ctx context.Context, q wire.Query, named []wire.ArchiveID, alone bool) (replies <-chan wire.Reply, gone <-chan wire.ArchiveID, stop func(), err error) {
-	k := &ask{named: newShares(named), alone: alone, gone: make(chan wire.ArchiveID, len(named)), seen: map[wire.ArchiveID]bool{}}
-	if l, ok := a.ranker.(listener); ok {
-		for _, id := range l.unheard(named) {
-			k.miss(id)
-		}
-	}
-	away := slices.Clone(k.away)
-	k, replies, stop, err = a.begin(ctx, q, k, named)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	if err := k.send(named, away); err != nil {
-		stop()
-		return nil, nil, nil, sendFault(err, "bus: query")
-	}
-	k.kick()
-	a.metrics.asks.Inc()
-	return replies, k.gone, stop, nil
-}
-
 // send publishes the query to everybody, or to the named one by one, but for those
 // that are asked by probe.
 func (k *ask) send(named, away []wire.ArchiveID) error {
@@ -106,19 +81,26 @@ func (k *ask) nobody(msg *nats.Msg) {
 
 // miss has a named archive probed, once. mu is held.
 func (k *ask) miss(id wire.ArchiveID) {
-	if k.seen != nil && !k.seen[id] {
-		k.seen[id] = true
-		k.away = append(k.away, id)
+	if k.seen[id] {
+		return
 	}
+	if k.seen == nil {
+		k.seen = map[wire.ArchiveID]bool{}
+	}
+	k.seen[id] = true
+	k.away = append(k.away, id)
 }
 
 // probe puts the query to one archive, with an answer to a subject that nobody else
 // knows: whoever heard a query can say that nobody listens, and must not take an
 // archive out of it. One that is there answers as it answers any query.
-func (k *ask) probe(id wire.ArchiveID) {
-	_, err := k.a.conn.ctl.RequestMsgWithContext(k.ctx, k.direct(id))
+func (k *ask) probe(ctx context.Context, id wire.ArchiveID) {
+	_, err := k.a.conn.ctl.RequestMsgWithContext(ctx, k.direct(id))
 	if errors.Is(err, nats.ErrNoResponders) {
 		k.a.metrics.gone.Inc()
-		k.gone <- id // it has room for all that are named
+		k.mu.Lock()
+		k.gone = append(k.gone, id)
+		k.mu.Unlock()
+		k.kick()
 	}
 }

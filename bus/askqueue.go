@@ -2,6 +2,7 @@ package bus
 
 import (
 	"bytes"
+	"context"
 	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
@@ -19,8 +20,7 @@ const (
 	maxOfOthersBytes = MaxQueuedReplyBytes / 4
 )
 
-// A share is what is held of one sender's replies: those of the queue, and those
-// that pump has taken and not handed out.
+// A share is what the queue holds of one sender's replies.
 type share struct {
 	held  int
 	bytes int64
@@ -137,32 +137,40 @@ func (k *ask) kick() {
 	}
 }
 
-// take removes and returns what has arrived, and the archives that may not be
-// there. doubt says that a message said that nobody listens, silent that it is so.
-func (k *ask) take() (msgs []*nats.Msg, away []wire.ArchiveID, doubt, silent bool) {
+// take removes and returns the first of the replies that have arrived, or of the
+// archives that are not there, or says that nobody listens. It has probed what may
+// not be there.
+func (k *ask) take() (msg *nats.Msg, gone wire.ArchiveID, silent bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	msgs, k.queue = k.queue, nil
-	away, k.away = k.away, nil
-	return msgs, away, k.doubt, k.silent
-}
-
-// done tells the budgets that msg has been taken out.
-func (k *ask) done(msg *nats.Msg) {
-	k.release(msg.Data)
-	k.mu.Lock()
-	k.free(msg.Data)
-	k.mu.Unlock()
+	for _, id := range k.away {
+		k.start(func(ctx context.Context) { k.probe(ctx, id) })
+	}
+	k.away = nil
+	if k.doubt && !k.asked {
+		k.asked = true
+		k.start(k.confirm)
+	}
+	switch {
+	case len(k.queue) > 0:
+		msg, k.queue[0] = k.queue[0], nil
+		k.queue = k.queue[1:]
+		k.release(msg.Data)
+		k.free(msg.Data)
+		return msg, "", false
+	case len(k.gone) > 0:
+		gone, k.gone = k.gone[0], k.gone[1:]
+		return nil, gone, false
+	}
+	return nil, "", k.silent
 }
 
 // discard returns the budget of what nobody will take.
 func (k *ask) discard() {
 	k.mu.Lock()
-	msgs := k.queue
-	k.queue = nil
-	k.over = true
-	k.mu.Unlock()
-	for _, msg := range msgs {
+	defer k.mu.Unlock()
+	for _, msg := range k.queue {
 		k.release(msg.Data)
 	}
+	k.queue = nil
 }

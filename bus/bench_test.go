@@ -106,12 +106,12 @@ func benchAsk(b *testing.B, w *world) {
 		scatters = append(scatters, time.Since(start))
 		start = time.Now()
 		q.CorrelationID = ""
-		replies, stop, err := w.archives.Ask(b.Context(), q, w.ids)
+		next, stop, err := w.archives.Ask(b.Context(), q, w.ids, false)
 		if err != nil {
 			b.Fatal(err)
 		}
 		for range 3 {
-			<-replies
+			next(b.Context())
 		}
 		stop()
 		asks = append(asks, time.Since(start))

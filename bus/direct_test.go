@@ -30,21 +30,22 @@ func (w *world) direct(t *testing.T, sites ...*site) {
 // who is gone is known.
 func (w *world) heard(t *testing.T, named []wire.ArchiveID, alone bool, answers, gone int) (records map[wire.ArchiveID]int, away []wire.ArchiveID) {
 	t.Helper()
-	replies, absent, stop, err := w.archives.Direct(t.Context(), query("subject"), named, alone)
+	next, stop, err := w.archives.Ask(t.Context(), query("subject"), named, alone)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stop()
 	records = map[wire.ArchiveID]int{}
-	late := time.After(30 * time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
 	for len(records) < answers || len(away) < gone {
-		select {
-		case r := <-replies:
-			records[r.ArchiveID] = len(r.Records)
-		case id := <-absent:
-			away = append(away, id)
-		case <-late:
+		switch r, id, ok := next(ctx); {
+		case !ok:
 			t.Fatalf("%v answered, %v are gone", records, away)
+		case id != "":
+			away = append(away, id)
+		default:
+			records[r.ArchiveID] = len(r.Records)
 		}
 	}
 	slices.Sort(away)
@@ -120,7 +121,7 @@ func TestNobodyTakesAnArchiveOutOfAQuestion(t *testing.T) {
 		w.direct(t, w.sites...)
 		q := query("subject")
 		q.CorrelationID = "the-query"
-		replies, gone, stop, err := w.archives.Direct(t.Context(), q, w.ids, alone)
+		next, stop, err := w.archives.Ask(t.Context(), q, w.ids, alone)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,15 +138,8 @@ func TestNobodyTakesAnArchiveOutOfAQuestion(t *testing.T) {
 		}
 		// The probe is a question as well: it is answered a second time.
 		for range 2 {
-			select {
-			case r, ok := <-replies:
-				if !ok || r.ArchiveID != "archive-a" {
-					t.Errorf("alone: %v: %+v, %v", alone, r, ok)
-				}
-			case id := <-gone:
-				t.Errorf("alone: %v: %s is gone", alone, id)
-			case <-time.After(30 * time.Second):
-				t.Fatal("no answer")
+			if r := await(t, next); r.ArchiveID != "archive-a" {
+				t.Errorf("alone: %v: %+v", alone, r)
 			}
 		}
 		w.sites[0].node.mu.Lock()
@@ -193,14 +187,19 @@ func TestDirectQuestionsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	_, _, stop, err := w.archives.Direct(ctx, query("x"), w.ids, true)
+	next, stop, err := w.archives.Ask(ctx, query("x"), w.ids, true)
 	if err != nil {
 		t.Fatal(err)
 	}
+	over := make(chan bool)
+	go func() { _, _, ok := next(t.Context()); over <- ok }()
 	cancel()
+	if <-over {
+		t.Error("a word of nobody")
+	}
 	eventually(t, "the question is over", func() bool { return w.openAsks() == 0 })
 	stop()
-	if _, _, _, err := w.archives.Direct(t.Context(), wire.Query{}, w.ids, true); err == nil {
+	if _, _, err := w.archives.Ask(t.Context(), wire.Query{}, w.ids, true); err == nil {
 		t.Error("a query that breaks the contract was sent")
 	}
 	if err := w.server.Shutdown(t.Context()); err != nil {
@@ -209,7 +208,7 @@ func TestDirectQuestionsEnd(t *testing.T) {
 	eventually(t, "disconnected", func() bool { return !w.conn.ctl.IsConnected() })
 	w.archives.ranker = static(w.ids)
 	for _, alone := range []bool{false, true} {
-		if _, _, _, err := w.archives.Direct(t.Context(), query("x"), w.ids, alone); err == nil || w.openAsks() != 0 {
+		if _, _, err := w.archives.Ask(t.Context(), query("x"), w.ids, alone); err == nil || w.openAsks() != 0 {
 			t.Errorf("alone: %v: %v, %d questions left open", alone, err, w.openAsks())
 		}
 	}

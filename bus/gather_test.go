@@ -9,8 +9,8 @@ import (
 )
 
 var (
-	_ receipts.Mirrors  = (*Mirrors)(nil)
-	_ receipts.Director = (*Archives)(nil)
+	_ receipts.Mirrors = (*Mirrors)(nil)
+	_ receipts.Asker   = (*Archives)(nil)
 )
 
 // Gatherings over real mirrors: what nobody has is answered without a question, what

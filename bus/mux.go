@@ -13,7 +13,7 @@ import (
 // A receiver gets the messages for one token.
 type receiver interface {
 	deliver(*nats.Msg) // must not block
-	shut()             // ends the receiver; it must end its goroutine then
+	shut()             // ends the receiver; it must end its goroutines then, and start none
 }
 
 // A mux spreads the messages of ONE wildcard subscription, made at start, over
@@ -33,8 +33,8 @@ func newMux(prefix string, late prometheus.Counter) *mux {
 	return &mux{prefix: prefix, late: late, open: map[string]receiver{}}
 }
 
-// add registers r for token and starts run, its goroutine. It reports false when
-// the token is taken or the mux is closed.
+// add registers r for token and starts run, its goroutine, if it has one. It reports
+// false when the token is taken or the mux is closed.
 func (m *mux) add(token string, r receiver, run func()) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -42,7 +42,9 @@ func (m *mux) add(token string, r receiver, run func()) bool {
 		return false
 	}
 	m.open[token] = r
-	m.running.Go(run)
+	if run != nil {
+		m.running.Go(run)
+	}
 	return true
 }
 

@@ -158,13 +158,13 @@ func TestLargeAnswersArriveInPages(t *testing.T) {
 				want := replyOf(bodies...)
 				s.node.records = want.Records
 				s.node.mu.Unlock()
-				replies, stop, err := a.Ask(t.Context(), wire.Query{SHA256: want.SHA256, TenantID: tenantA}, []wire.ArchiveID{"archive-a"})
+				next, stop, err := a.Ask(t.Context(), wire.Query{SHA256: want.SHA256, TenantID: tenantA}, []wire.ArchiveID{"archive-a"}, false)
 				if err != nil {
 					t.Fatal(err)
 				}
-				got := <-replies
+				got := await(t, next)
 				for n := got.Pages; n > 1; n-- {
-					more := <-replies
+					more := await(t, next)
 					got.Records = append(got.Records, more.Records...)
 				}
 				stop()

@@ -132,12 +132,12 @@ func TestLaw5AnswersAboutForeignRecordsAreAlike(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer sub.Unsubscribe()
-		replies, stop, err := w.archives.Ask(t.Context(), q, []wire.ArchiveID{"archive-a"})
+		next, stop, err := w.archives.Ask(t.Context(), q, []wire.ArchiveID{"archive-a"}, false)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer stop()
-		<-replies
+		await(t, next)
 		msg, err := sub.NextMsg(time.Minute)
 		if err != nil {
 			t.Fatal(err)

@@ -511,7 +511,7 @@ func (a *archives) Copy(ctx context.Context, from, to wire.ArchiveID, tenant wir
 }
 
 // Ask makes the archives a receipts.Asker.
-func (a *archives) Ask(_ context.Context, q wire.Query, _ []wire.ArchiveID) (<-chan wire.Reply, func(), error) {
+func (a *archives) Ask(_ context.Context, q wire.Query, _ []wire.ArchiveID, _ bool) (func(context.Context) (wire.Reply, wire.ArchiveID, bool), func(), error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	out := make(chan wire.Reply, len(a.nodes))
@@ -535,7 +535,14 @@ func (a *archives) Ask(_ context.Context, q wire.Query, _ []wire.ArchiveID) (<-c
 	if alive == 0 {
 		close(out)
 	}
-	return out, func() {}, nil
+	return func(ctx context.Context) (wire.Reply, wire.ArchiveID, bool) {
+		select {
+		case r, ok := <-out:
+			return r, "", ok
+		case <-ctx.Done():
+			return wire.Reply{}, "", false
+		}
+	}, func() {}, nil
 }
 
 // retention is what the control records of a node say of one of its records.

@@ -1,7 +1,6 @@
 package receipts_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -29,7 +28,7 @@ func TestDirectQuestionsGoToTheNamedAlone(t *testing.T) {
 				f := quiet(t)
 				f.members[1].mirrored = false
 				g := f.gatherer()
-				g.Asker, g.Direct, g.Unlisted = directed{f}, c.direct, census(c.stranger)
+				g.Direct, g.Unlisted = c.direct, census(c.stranger)
 				got, err := g.Gather(t.Context(), subject, acme, nil)
 				if err != nil || got.Complete == c.stranger {
 					t.Errorf("%+v, %v", got, err)
@@ -74,7 +73,7 @@ func TestNobodyWaitsForWhomTheQuestionDidNotReach(t *testing.T) {
 					}
 					c.set(f)
 					g := f.gatherer()
-					g.Asker, g.Direct, g.Unlisted = directed{f}, direct, census(c.stranger)
+					g.Direct, g.Unlisted = direct, census(c.stranger)
 					start := time.Now()
 					got, late, err := g.GatherLate(t.Context(), subject, acme, nil, extra)
 					if err != nil || (late != nil) != c.stranger {
@@ -97,7 +96,7 @@ func TestNobodyWaitsForWhomTheQuestionDidNotReach(t *testing.T) {
 func TestWhomTheQuestionDidNotReachLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gone := make(chan wire.ArchiveID)
-		g := &receipts.Gatherer{Asker: telling{&asker{t: t, longest: wait + extra}, gone}, Roster: roster{"archive-a", "archive-b"}, Wait: wait}
+		g := &receipts.Gatherer{Asker: &asker{t: t, longest: wait + extra, gone: gone}, Roster: roster{"archive-a", "archive-b"}, Wait: wait}
 		start := time.Now()
 		first, late, err := g.GatherLate(t.Context(), subject, acme, nil, extra)
 		if err != nil || late == nil || len(first.Missing) != 2 {
@@ -113,15 +112,4 @@ func TestWhomTheQuestionDidNotReachLate(t *testing.T) {
 			t.Errorf("%+v after %v", then, time.Since(start))
 		}
 	})
-}
-
-// telling is an asker that says who is gone.
-type telling struct {
-	*asker
-	gone chan wire.ArchiveID
-}
-
-func (d telling) Direct(ctx context.Context, q wire.Query, named []wire.ArchiveID, _ bool) (<-chan wire.Reply, <-chan wire.ArchiveID, func(), error) {
-	replies, stop, err := d.Ask(ctx, q, named)
-	return replies, d.gone, stop, err
 }

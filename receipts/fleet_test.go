@@ -104,19 +104,7 @@ func (f *fleet) Contradicted(s receipts.Silence, record wire.RecordID) {
 	}
 }
 
-func (f *fleet) Ask(ctx context.Context, q wire.Query, named []wire.ArchiveID) (<-chan wire.Reply, func(), error) {
-	replies, _, stop, err := f.ask(ctx, q, named, false)
-	return replies, stop, err
-}
-
-// directed is a fleet whose members can be asked one by one.
-type directed struct{ *fleet }
-
-func (d directed) Direct(ctx context.Context, q wire.Query, named []wire.ArchiveID, alone bool) (<-chan wire.Reply, <-chan wire.ArchiveID, func(), error) {
-	return d.ask(ctx, q, named, alone)
-}
-
-func (f *fleet) ask(_ context.Context, q wire.Query, named []wire.ArchiveID, alone bool) (<-chan wire.Reply, <-chan wire.ArchiveID, func(), error) {
+func (f *fleet) Ask(ctx context.Context, q wire.Query, named []wire.ArchiveID, alone bool) (func(context.Context) (wire.Reply, wire.ArchiveID, bool), func(), error) {
 	f.mu.Lock()
 	f.asks = append(f.asks, asking{slices.Clone(named), alone})
 	f.mu.Unlock()
@@ -161,7 +149,7 @@ func (f *fleet) ask(_ context.Context, q wire.Query, named []wire.ArchiveID, alo
 			send(s.after, say(s.reply))
 		}
 	}
-	return replies, gone, func() { close(quit) }, nil
+	return hearing(ctx, replies, gone), func() { close(quit) }, nil
 }
 
 // gatherer returns a gatherer over the fleet, with its mirrors.

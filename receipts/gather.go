@@ -39,8 +39,8 @@ type Gatherer struct {
 	SampleEvery int
 
 	// Direct is from how many enrolled archives on only those are asked of whom an
-	// answer is expected, if the Asker is a Director and no unlisted archive may be
-	// listening. 0 means that everybody is asked.
+	// answer is expected, if no unlisted archive may be listening. 0 means that
+	// everybody is asked.
 	Direct int
 
 	// Log gets a warning for every record that was lost on the way. Nil discards.
@@ -109,7 +109,8 @@ func (g *Gatherer) gather(ctx context.Context, q question, f *fanout) (Gathered,
 		Kinds: append([]wire.Kind{}, q.kinds...),
 	}
 	asked := f.prepare(ctx)
-	err := f.ask(g.Asker, query, named, g.Direct > 0 && len(expected) >= g.Direct && !run.others.present)
+	var err error
+	f.next, f.stop, err = g.Asker.Ask(f.asking, query, named, g.Direct > 0 && len(expected) >= g.Direct && !run.others.present)
 	asked()
 	switch {
 	case err == nil:
@@ -151,42 +152,40 @@ func (g *Gatherer) begin(q question, expected []wire.ArchiveID) *gathering {
 
 func (g *Gatherer) unlisted() bool { return g.Unlisted != nil && g.Unlisted() }
 
-// ask puts the question, to nobody but the named if alone is set and the asker can
-// do that.
-func (f *fanout) ask(asker Asker, q wire.Query, named []wire.ArchiveID, alone bool) (err error) {
-	if d, ok := asker.(Director); ok {
-		f.replies, f.gone, f.stop, err = d.Direct(f.asking, q, named, alone)
-		return err
-	}
-	f.replies, f.stop, err = asker.Ask(f.asking, q, named)
-	return err
-}
+// MaxOverdue is how many words that came in time are taken when the wait has passed.
+const MaxOverdue = 64
 
-// listen takes replies until nobody can have more, the wait has passed, or the
-// channel closes.
+// listen takes replies until nobody can have more, the wait has passed, or nobody
+// listens.
 func (f *fanout) listen(ctx context.Context) (Gathered, error) {
-	for g := f.run; !g.done(); {
-		select {
-		case r, ok := <-f.replies:
-			if !ok {
-				g.others.may()
-				return g.over(), nil
-			}
-			g.take(ctx, r)
-		case id := <-f.gone:
-			g.leave(id)
-		case <-ctx.Done():
-			if !passed(ctx) {
-				return Gathered{}, ctx.Err()
-			}
-			// What lies there came in time, we were late to look.
-			for range len(f.replies) {
-				if r, ok := <-f.replies; ok {
-					g.take(ctx, r)
-				}
-			}
-			return g.late(), nil
+	for overdue := 0; !f.run.done(); {
+		if ctx.Err() != nil {
+			overdue++ // what is still there came in time, we were late to look
 		}
+		if overdue <= MaxOverdue && f.hear(ctx) {
+			continue
+		}
+		switch {
+		case ctx.Err() == nil:
+			f.run.others.may()
+			return f.run.over(), nil
+		case !passed(ctx):
+			return Gathered{}, ctx.Err()
+		}
+		return f.run.late(), nil
 	}
 	return f.run.over(), nil
+}
+
+// hear takes the next word, if there is one.
+func (f *fanout) hear(ctx context.Context) bool {
+	r, gone, ok := f.next(ctx)
+	switch {
+	case !ok:
+	case gone != "":
+		f.run.leave(gone)
+	default:
+		f.run.take(ctx, r)
+	}
+	return ok
 }

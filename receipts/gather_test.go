@@ -111,13 +111,40 @@ func TestRepliesThatCameInTimeCount(t *testing.T) {
 // queued is an asker whose replies are there when the wait is over.
 type queued []wire.Reply
 
-func (q queued) Ask(ctx context.Context, _ wire.Query, _ []wire.ArchiveID) (<-chan wire.Reply, func(), error) {
+func (q queued) Ask(ctx context.Context, _ wire.Query, _ []wire.ArchiveID, _ bool) (func(context.Context) (wire.Reply, wire.ArchiveID, bool), func(), error) {
 	<-ctx.Done()
 	out := make(chan wire.Reply, len(q))
 	for _, r := range q {
 		out <- r
 	}
-	return out, func() {}, nil
+	return hearing(ctx, out, nil), func() {}, nil
+}
+
+// However much lies there when the wait has passed, only a little of it is taken.
+func TestAFloodDoesNotLengthenTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		words := 0
+		g := &receipts.Gatherer{Asker: flood{&words}, Roster: roster{"archive-a", "archive-b"}, Wait: wait}
+		start := time.Now()
+		got, err := g.Gather(t.Context(), subject, acme, nil)
+		if err != nil || got.Reason != wire.ReasonDeadline || time.Since(start) != wait || words > receipts.MaxOverdue {
+			t.Errorf("%+v, %v after %v; %d words after the wait", got, err, time.Since(start), words)
+		}
+	})
+}
+
+// flood is an asker that is never without a word, and counts those after the wait.
+type flood struct{ overdue *int }
+
+func (f flood) Ask(context.Context, wire.Query, []wire.ArchiveID, bool) (func(context.Context) (wire.Reply, wire.ArchiveID, bool), func(), error) {
+	return func(ctx context.Context) (wire.Reply, wire.ArchiveID, bool) {
+		if ctx.Err() != nil {
+			*f.overdue++
+			return reply("archive-a"), "", true
+		}
+		time.Sleep(time.Millisecond)
+		return reply("archive-a"), "", true
+	}, func() {}, nil
 }
 
 // TestCallerWhoLeavesGetsHisOwnError: the passed wait is a normal end, the

@@ -53,12 +53,11 @@ type fanout struct {
 	extra   time.Duration // how long it goes on beyond the wait
 	release func()        // nil: nothing to release
 
-	asking  context.Context // ends when nobody listens to replies any more
-	cancel  context.CancelFunc
-	run     *gathering // nil before the archives are asked
-	replies <-chan wire.Reply
-	gone    <-chan wire.ArchiveID // archives that the question did not reach
-	stop    func()
+	asking context.Context // ends when nobody listens to replies any more
+	cancel context.CancelFunc
+	run    *gathering // nil before the archives are asked
+	next   func(context.Context) (reply wire.Reply, gone wire.ArchiveID, ok bool)
+	stop   func()
 }
 
 // prepare returns the context under which the archives are asked. It ends with
@@ -86,19 +85,10 @@ func (f *fanout) end() {
 // later is Late of a question whose answer at the deadline was first.
 func (f *fanout) later(ctx context.Context, first Gathered) (found Gathered, more bool) {
 	defer f.end()
-	for open := true; open && !f.run.done(); {
-		select {
-		case r, ok := <-f.replies:
-			if open = ok; ok {
-				f.run.take(ctx, r)
-			}
-		case id := <-f.gone:
-			f.run.leave(id)
-		case <-f.asking.Done():
-			open = false
-		case <-ctx.Done():
-			return Gathered{}, false
-		}
+	for !f.run.done() && f.hear(ctx) && ctx.Err() == nil {
+	}
+	if ctx.Err() != nil {
+		return Gathered{}, false
 	}
 	had := make(map[wire.RecordID]bool, len(first.Records))
 	for i := range first.Records {

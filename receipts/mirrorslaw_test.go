@@ -55,7 +55,7 @@ func TestLaw5ForeignLooksLikeAbsentBesideMirrors(t *testing.T) {
 		"one is not trusted": func(f *fleet, _ *receipts.Gatherer) { f.members[2].mirrored = false },
 		"without mirrors":    func(_ *fleet, g *receipts.Gatherer) { g.Mirrors = nil },
 		"strangers":          func(_ *fleet, g *receipts.Gatherer) { g.Unlisted = census(true) },
-		"directed":           func(f *fleet, g *receipts.Gatherer) { g.Asker, g.Direct = directed{f}, 1 },
+		"directed":           func(f *fleet, g *receipts.Gatherer) { g.Direct = 1 },
 		"one is dead":        func(f *fleet, g *receipts.Gatherer) { f.members[0].dead, f.members[0].mirrored = true, false },
 	}
 	for _, mode := range slices.Sorted(maps.Keys(modes)) {
@@ -79,7 +79,7 @@ func TestLawsHoldWhateverMirrorsSay(t *testing.T) {
 		g.Unlisted = census(stranger)
 		g.SampleEvery = rapid.SampledFrom([]int{1, 1 << 40}).Draw(rt, "sample")
 		f.gone = rapid.Bool().Draw(rt, "tells who is gone")
-		g.Asker, g.Direct = directed{f}, rapid.IntRange(0, 4).Draw(rt, "direct")
+		g.Direct = rapid.IntRange(0, 4).Draw(rt, "direct")
 		var broken []string
 		synctest.Test(t, func(t *testing.T) {
 			start := time.Now()

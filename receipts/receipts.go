@@ -31,7 +31,7 @@
 // shows that the mirror was wrong, and then no mirror is believed in this gathering
 // any more. Who is named depends on what the caller may see and on nothing else.
 //
-// An archive that the question did not reach ([Director]) is missing, and nobody
+// An archive that the question did not reach is missing, and nobody
 // waits for it either.
 //
 // # Archives that are not enrolled
@@ -53,23 +53,19 @@ import (
 	"github.com/verae/archive/wire"
 )
 
-// An Asker puts a query to every archive that listens.
+// An Asker puts a query to the archives.
 type Asker interface {
-	// Ask sends q and returns the channel on which replies arrive as they come,
-	// unverified, the pages of one archive in any order. Archives named in expect
-	// answer even if they have nothing. The channel is closed early if and only
-	// if nobody listens at all. Ask returns when ctx ends; the deadline of ctx is
-	// the deadline of the whole query. The caller calls stop once when it wants
-	// no more replies; after that the asker must not block on the channel.
-	Ask(ctx context.Context, q wire.Query, expect []wire.ArchiveID) (replies <-chan wire.Reply, stop func(), err error)
-}
-
-// A Director is an Asker that also reaches archives one by one.
-type Director interface {
-	// Direct is Ask. If alone is set, nobody but the named archives gets the query.
-	// On gone come those of them that it did not reach, as far as that can be known;
-	// gone is never closed, and nil where nothing is known.
-	Direct(ctx context.Context, q wire.Query, named []wire.ArchiveID, alone bool) (replies <-chan wire.Reply, gone <-chan wire.ArchiveID, stop func(), err error)
+	// Ask sends q to every archive that listens, or if alone is set to nobody but the
+	// named, which answer even if they have nothing. It returns when ctx ends; the
+	// deadline of ctx is the deadline of the whole query.
+	//
+	// next waits for a word: a reply, as it came and unverified, the pages of one
+	// archive in any order; or the id of a named archive that the query did not reach,
+	// as far as that can be known. It says no when there is none and its context or
+	// ctx is done, and early if and only if nobody listens at all. What came in time it
+	// hands out afterwards too. It is called by one goroutine at a time, and not after
+	// stop, which the caller calls once when it wants no more.
+	Ask(ctx context.Context, q wire.Query, named []wire.ArchiveID, alone bool) (next func(context.Context) (reply wire.Reply, gone wire.ArchiveID, ok bool), stop func(), err error)
 }
 
 // A Roster knows the archives of which every one must be heard.

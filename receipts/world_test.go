@@ -90,7 +90,8 @@ type asker struct {
 	hangUp time.Duration // closes the channel after the script and this time; 0: never
 	slow   time.Duration // how long Ask takes
 	err    error
-	nobody bool // it may be asked with nobody named
+	nobody bool                // it may be asked with nobody named
+	gone   chan wire.ArchiveID // gets whom the question did not reach; may be nil
 
 	longest time.Duration // how long it may be asked for; 0: wait
 
@@ -100,7 +101,7 @@ type asker struct {
 	stops int
 }
 
-func (a *asker) Ask(ctx context.Context, q wire.Query, expect []wire.ArchiveID) (<-chan wire.Reply, func(), error) {
+func (a *asker) Ask(ctx context.Context, q wire.Query, expect []wire.ArchiveID, _ bool) (func(context.Context) (wire.Reply, wire.ArchiveID, bool), func(), error) {
 	a.mu.Lock()
 	a.asked = append(a.asked, q)
 	a.mu.Unlock()
@@ -127,12 +128,33 @@ func (a *asker) Ask(ctx context.Context, q wire.Query, expect []wire.ArchiveID) 
 	out := make(chan wire.Reply)
 	quit := make(chan struct{})
 	go a.play(out, quit)
-	return out, func() {
+	return hearing(ctx, out, a.gone), func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.stops++
 		close(quit) // a second stop panics
 	}, nil
+}
+
+// hearing is the next of an asker whose words come over channels; those that lie there
+// come before the end.
+func hearing(asking context.Context, replies <-chan wire.Reply, gone <-chan wire.ArchiveID) func(context.Context) (wire.Reply, wire.ArchiveID, bool) {
+	return func(ctx context.Context) (wire.Reply, wire.ArchiveID, bool) {
+		select {
+		case r, ok := <-replies:
+			return r, "", ok
+		default:
+		}
+		select {
+		case r, ok := <-replies:
+			return r, "", ok
+		case id := <-gone:
+			return wire.Reply{}, id, true
+		case <-ctx.Done():
+		case <-asking.Done():
+		}
+		return wire.Reply{}, "", false
+	}
 }
 
 func (a *asker) play(out chan<- wire.Reply, quit <-chan struct{}) {
