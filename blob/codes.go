@@ -25,6 +25,8 @@ const (
 
 	CodeForeign = "FILES_FOREIGN" // Conflict: the store belongs to another archive
 
+	CodeNotCached = "NOT_CACHED" // Invalid, 412: only-if-cached, and nothing is here for the caller
+
 	CodeURLSignature = "URL_SIGNATURE" // Denied: a signed URL that nobody trusted has signed
 	CodeURLExpired   = "URL_EXPIRED"   // Denied: a signed URL whose time is over
 

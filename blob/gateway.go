@@ -2,6 +2,7 @@ package blob
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,25 +13,35 @@ import (
 	"github.com/verae/archive/internal/fault"
 )
 
-// File describes a file that is about to be sent.
+// File describes bytes that are about to be sent: a file, or one block of one.
 type File struct {
-	Size        int64  // bytes, as our own record says
-	ContentType string // as stored; only those of a short list reach the client
-	Name        string // as stored; may be empty
+	Size        int64    // bytes, as our own record says
+	SHA256      [32]byte // of all of them
+	ContentType string   // as stored; only those of a short list reach the client
+	Name        string   // as stored; may be empty
+	Public      bool     // everybody may read it, with a key or without
+
+	// Open returns length bytes from off, which lie in the file, each of them
+	// checked, and then io.EOF. It may leave the work to the first Read. It is not
+	// called where no bytes are sent: for HEAD, and for a copy that is still good.
+	// The handler closes what it returns.
+	Open func(off, length int64) (io.ReadCloser, error)
 }
 
-// Source finds files for the caller of a request, who is known from ctx.
+// Source finds files for the caller of a request, who is known from ctx. What he
+// may not see is NotFound, as is what does not exist; what can not be said now is
+// another error.
 type Source interface {
-	// Open returns the file with the CID c, if the caller may see it. The check
-	// must be for exactly this CID, codec included. What the caller may not see
-	// is NotFound, as is what does not exist. The reader gives exactly Size
-	// bytes, each checked, and then io.EOF; it may do nothing before the first
-	// Read, since HEAD and 304 never read. The handler closes it.
-	Open(ctx context.Context, c CID) (File, io.ReadCloser, error)
+	// File returns the file with the CID c, if the caller may see it. The check
+	// must be for exactly this CID, codec included.
+	File(ctx context.Context, c CID) (File, error)
+	// Block returns the block with a digest, if the caller may see a file that has
+	// it. Its content type and name are not used.
+	Block(ctx context.Context, digest [32]byte) (File, error)
 }
 
 // StatusError is an error for which HTTP prescribes a status that its fault kind
-// does not tell: 405, 406 or 412.
+// does not tell, such as 405 or 412.
 type StatusError struct {
 	Status int
 	Err    error
@@ -52,7 +63,8 @@ const sendStep = 128 << 10
 type HandlerConfig struct {
 	Source Source
 	// Error answers a request that failed; the status is that of a StatusError,
-	// else follows from the fault kind. Nil means a plain problem+json.
+	// else follows from the fault kind. Content-Range is set with 416 and is to be
+	// kept. Nil means a plain problem+json.
 	Error func(w http.ResponseWriter, r *http.Request, err error)
 	// WriteTimeout bounds the sending of every 128 KiB, however long the whole
 	// takes; 0 means DefaultWriteTimeout, which asks for about 4 KiB/s.
@@ -61,13 +73,13 @@ type HandlerConfig struct {
 	Log *slog.Logger
 }
 
-// Handler serves GET and HEAD of /ipfs/{cid}: a whole file by its CID, in any
-// spelling. Whoever wraps it authenticates the caller first.
+// Handler serves GET and HEAD of /ipfs/{cid}: a file by its CID, or with
+// format=raw any of its blocks, in any spelling; whole, or one range of bytes.
+// Whoever wraps it authenticates the caller first.
 //
-// It follows the path gateway specification of IPFS for files, but for two
-// things: answers may be cached by the caller alone, since they are a tenant's,
-// and nothing is ever rendered, so every file is an attachment. Ranges are not
-// served (a Range header is ignored, as HTTP allows), nor are other formats.
+// It follows the path and trustless gateway specifications of IPFS for files, but
+// for two things: what is a tenant's may be cached by the caller alone, and
+// nothing is ever rendered, so every file is an attachment.
 //
 // Content-Length comes from our own record. If the bytes fail after the header
 // was sent, the connection is broken, so that no client takes a part for the
@@ -112,21 +124,38 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if req.probe {
-		sendProbe(w, req)
-		return nil
+		return h.Send(w, r, req.entity(probeCID, emptyFile))
 	}
-	file, body, err := h.cfg.Source.Open(r.Context(), req.cid)
-	if fault.Is(err, fault.NotFound) || fault.Is(err, fault.Denied) {
-		// The same words for all, whatever the source said.
-		return fault.New(fault.NotFound, CodeUnknownCID, "no file %s is here for you: check the CID, and that the file was shared with your tenant", req.cid)
-	}
+	file, err := h.find(r.Context(), req)
 	if err != nil {
-		return fmt.Errorf("blob: open %s: %w", req.cid, err)
+		return err
 	}
-	defer func() {
-		if err := body.Close(); err != nil {
-			h.cfg.Log.WarnContext(r.Context(), "closing a file", "cid", req.cid.String(), "err", err)
-		}
-	}()
-	return h.send(w, r, req, file, body)
+	return h.Send(w, r, req.entity(req.cid.String(), file))
 }
+
+// find asks the source. What is not there and what is not the caller's are one
+// error, whatever the source said; a status is the source's own answer to who
+// asks, and the same for both.
+func (h *Handler) find(ctx context.Context, req request) (f File, err error) {
+	if req.raw {
+		f, err = h.cfg.Source.Block(ctx, req.cid.Digest)
+	} else {
+		f, err = h.cfg.Source.File(ctx, req.cid)
+	}
+	if _, ok := errors.AsType[*StatusError](err); ok || err == nil {
+		return f, err
+	}
+	if !fault.Is(err, fault.NotFound) && !fault.Is(err, fault.Denied) {
+		return f, fmt.Errorf("blob: open %s: %w", req.cid, err)
+	}
+	if req.onlyCached {
+		return f, refuse(http.StatusPreconditionFailed, CodeNotCached, "nothing is here for you under %s, and only-if-cached excludes a search elsewhere", req.cid)
+	}
+	return f, fault.New(fault.NotFound, CodeUnknownCID, "nothing is here for you under %s: check the CID, that the file was shared with your tenant, and ask with format=raw for a block of a file", req.cid)
+}
+
+// emptyFile is the content of the probe.
+var emptyFile = File{SHA256: [32]byte{ // SHA-256 of nothing
+	0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9, 0x24,
+	0x27, 0xae, 0x41, 0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,
+}, Public: true, Open: func(int64, int64) (io.ReadCloser, error) { return http.NoBody, nil }}

@@ -3,6 +3,8 @@ package blob
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,61 +27,124 @@ import (
 
 // mapSource is a source for a caller who may see the files in it.
 type mapSource struct {
-	files map[CID]mapFile
-	err   error // of Open, if set
-	opens int
+	files  map[CID]mapFile
+	blocks map[[32]byte]mapFile
+	err    error // of every look-up, if set
+	opens  int   // look-ups
+	reads  []section
 }
 
 type mapFile struct {
 	File
-	body func() io.Reader
+	body func() io.Reader // of all of it
 }
 
-func (m *mapSource) Open(_ context.Context, c CID) (File, io.ReadCloser, error) {
-	m.opens++
+func (m *mapSource) File(_ context.Context, c CID) (File, error) {
 	f, ok := m.files[c]
+	return m.found(f, ok)
+}
+
+func (m *mapSource) Block(_ context.Context, digest [32]byte) (File, error) {
+	f, ok := m.blocks[digest]
+	return m.found(f, ok)
+}
+
+func (m *mapSource) found(f mapFile, ok bool) (File, error) {
+	m.opens++
 	if m.err != nil {
-		return File{}, nil, m.err
+		return File{}, m.err
 	}
 	if !ok {
-		return File{}, nil, fault.New(fault.NotFound, "WHATEVER", "internal words")
+		return File{}, fault.New(fault.NotFound, "WHATEVER", "internal words")
 	}
-	return f.File, io.NopCloser(f.body()), nil
+	f.Open = func(off, length int64) (io.ReadCloser, error) {
+		m.reads = append(m.reads, section{off: off, length: length})
+		body := f.body()
+		if off > 0 {
+			if _, err := io.CopyN(io.Discard, body, off); err != nil {
+				return nil, err
+			}
+		}
+		if off+length < f.Size {
+			body = io.LimitReader(body, length)
+		}
+		return io.NopCloser(body), nil
+	}
+	return f.File, nil
 }
 
 func (m *mapSource) add(t testing.TB, data []byte, contentType, name string) CID {
 	t.Helper()
-	c, err := ParseCID(sumsOf(t, data, small).CID)
+	sums := sumsOf(t, data, small)
+	c, err := ParseCID(sums.CID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if m.files == nil {
-		m.files = map[CID]mapFile{}
+		m.files, m.blocks = map[CID]mapFile{}, map[[32]byte]mapFile{}
 	}
-	m.files[c] = mapFile{File{int64(len(data)), contentType, name}, func() io.Reader { return bytes.NewReader(data) }}
+	m.files[c] = mapFile{File{Size: int64(len(data)), SHA256: sums.SHA256, ContentType: contentType, Name: name}, func() io.Reader { return bytes.NewReader(data) }}
 	return c
 }
 
-// storeSource gives every file of a store to everybody.
-type storeSource struct{ store *Store }
-
-func (s storeSource) Open(ctx context.Context, c CID) (File, io.ReadCloser, error) {
-	r, err := s.store.NewReader(ctx, c.String())
-	if err != nil {
-		return File{}, nil, err
+// addBlock adds a block.
+func (m *mapSource) addBlock(data []byte) CID {
+	c := CID{Digest: sha256.Sum256(data), Raw: true}
+	if m.blocks == nil {
+		m.blocks = map[[32]byte]mapFile{}
 	}
-	return File{Size: r.Size()}, r, nil
+	m.blocks[c.Digest] = mapFile{File{Size: int64(len(data)), SHA256: c.Digest}, func() io.Reader { return bytes.NewReader(data) }}
+	return c
 }
 
-// TestStoreOverHTTP serves a stored file, and breaks off where it is damaged.
+// storeSource gives every file of a store, with its blocks, to everybody.
+type storeSource struct {
+	store *Store
+	file  string // the CID of the file that has the blocks
+}
+
+func (s storeSource) File(ctx context.Context, c CID) (File, error) {
+	r, err := s.store.NewReader(ctx, c.String())
+	if err != nil {
+		return File{}, err
+	}
+	f := File{Size: r.Size(), SHA256: r.root.file, Open: func(off, length int64) (io.ReadCloser, error) {
+		return s.store.NewSection(ctx, c.String(), off, length)
+	}}
+	return f, r.Close()
+}
+
+func (s storeSource) Block(ctx context.Context, digest [32]byte) (File, error) {
+	_, size, err := s.store.ReadBlock(ctx, s.file, digest, 0, 0)
+	if err != nil {
+		return File{}, err
+	}
+	return File{Size: size, SHA256: digest, Open: func(off, length int64) (io.ReadCloser, error) {
+		data, _, err := s.store.ReadBlock(ctx, s.file, digest, off, int(length))
+		return io.NopCloser(bytes.NewReader(data)), err
+	}}, nil
+}
+
+// TestStoreOverHTTP serves a stored file and its blocks, and breaks off where it is
+// damaged.
 func TestStoreOverHTTP(t *testing.T) {
 	s := openStore(t, testConfig(t))
 	data := content(t, "store over http", 20*MinChunkSize)
 	sums, _ := store(t, s, "u", data, small)
-	srv := gateway(t, storeSource{s})
+	srv := gateway(t, storeSource{s, sums.CID})
 	resp, body, err := fetch(t, srv, "GET", "/ipfs/"+sums.CID, nil)
 	if err != nil || resp.StatusCode != 200 || !bytes.Equal(body, data) {
 		t.Errorf("%s, %d bytes, %v", resp.Status, len(body), err)
+	}
+	blocks, err := s.Blocks(t.Context(), sums.SHA256, sums.CID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, digest := range blocks {
+		resp, body, err := fetch(t, srv, "GET", "/ipfs/"+CID{Digest: digest}.String()+"?format=raw", nil)
+		if err != nil || resp.StatusCode != 200 || sha256.Sum256(body) != digest {
+			t.Errorf("block %x: %s, %d bytes, %v", digest, resp.Status, len(body), err)
+		}
 	}
 	change(t, s.cfg.FS, s.filePath(sums.SHA256), flip(15*MinChunkSize))
 	_, body, err = fetch(t, srv, "GET", "/ipfs/"+sums.CID, nil)
@@ -128,14 +193,19 @@ func fileHeaders(c CID, length, contentType, disposition string) map[string]stri
 		"Content-Disposition":          disposition,
 		"Etag":                         `"` + c.String() + `"`,
 		"Cache-Control":                "private, max-age=29030400, immutable",
-		"Vary":                         "Authorization, X-Api-Key",
+		"Vary":                         "Authorization, X-Api-Key, Accept",
 		"X-Ipfs-Path":                  "/ipfs/" + c.String(),
 		"Ipfs-Uri":                     "ipfs://" + c.String(),
-		"Accept-Ranges":                "none",
+		"Accept-Ranges":                "bytes",
 		"X-Content-Type-Options":       "nosniff",
 		"Content-Security-Policy":      "sandbox; default-src 'none'",
 		"Cross-Origin-Resource-Policy": "same-origin",
 	}
+}
+
+func reprDigestOf(data []byte) string {
+	sum := sha256.Sum256(data)
+	return "sha-256=:" + base64.StdEncoding.EncodeToString(sum[:]) + ":"
 }
 
 func headersOf(resp *http.Response) map[string]string {
@@ -169,6 +239,7 @@ func TestFileOverHTTP(t *testing.T) {
 			if err != nil || resp.StatusCode != 200 {
 				t.Errorf("%s %s: %s, %v", method, tt.path, resp.Status, err)
 			}
+			tt.header["Repr-Digest"] = reprDigestOf(tt.data)
 			if diff := cmp.Diff(tt.header, headersOf(resp)); diff != "" {
 				t.Errorf("%s %s: headers (-want +got):\n%s", method, tt.path, diff)
 			}
@@ -176,16 +247,6 @@ func TestFileOverHTTP(t *testing.T) {
 				t.Errorf("%s %s: %d bytes", method, tt.path, len(body))
 			}
 		}
-	}
-}
-
-// TestRangeIsIgnored: ranges come later; until then HTTP wants the whole file.
-func TestRangeIsIgnored(t *testing.T) {
-	src := &mapSource{}
-	c := src.add(t, []byte("0123456789"), "", "")
-	resp, body, err := fetch(t, gateway(t, src), "GET", "/ipfs/"+c.String(), http.Header{"Range": {"bytes=2-3"}})
-	if err != nil || resp.StatusCode != 200 || string(body) != "0123456789" || resp.Header.Get("Content-Range") != "" {
-		t.Errorf("%s %q, %v", resp.Status, body, err)
 	}
 }
 
@@ -201,6 +262,7 @@ func checkProblem(t *testing.T, resp *http.Response, body []byte, status int, co
 	delete(got, "Content-Length")
 	delete(got, "Allow")
 	delete(got, "Retry-After")
+	delete(got, "Content-Range")
 	want := map[string]string{"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Content-Type": "application/problem+json"}
 	if diff := cmp.Diff(want, got); resp.StatusCode != status || diff != "" {
 		t.Errorf("%s: %s, want %d; headers (-want +got):\n%s", resp.Request.URL, resp.Status, status, diff)
@@ -229,12 +291,18 @@ func TestRefusalsOverHTTP(t *testing.T) {
 		{"bad CID", "GET", "/ipfs/bafkreaa", nil, 400, CodeBadCID, 0},
 		{"identity", "GET", "/ipfs/bafkqabtbmrwws3th", nil, 400, CodeBadCID, 0},
 		{"path below", "GET", path + "/a.txt", nil, 400, CodeBadCID, 0},
-		{"raw block", "GET", path + "?format=raw", nil, 406, "NOT_ACCEPTABLE", 0},
+		{"no such block", "GET", path + "?format=raw", nil, 404, CodeUnknownCID, 1},
 		{"CAR", "GET", path + "?format=car", nil, 406, "NOT_ACCEPTABLE", 0},
-		{"unknown format", "GET", path + "?format=foo", nil, 406, "NOT_ACCEPTABLE", 0},
-		{"empty format", "GET", path + "?format=", nil, 406, "NOT_ACCEPTABLE", 0},
-		{"probe in another format", "GET", "/ipfs/bafkqaaa?format=car", nil, 400, CodeBadCID, 0},
-		{"accepts blocks only", "GET", path, http.Header{"Accept": {"application/vnd.ipld.raw, application/vnd.ipld.car;version=1"}}, 406, "NOT_ACCEPTABLE", 0},
+		{"tar", "HEAD", path + "?format=tar", nil, 406, "", 0},
+		{"unknown format", "GET", path + "?format=foo", nil, 400, "BAD_QUERY", 0},
+		{"empty format", "GET", path + "?format=", nil, 400, "BAD_QUERY", 0},
+		{"two formats", "GET", path + "?format=raw&format=car", nil, 400, "BAD_QUERY", 0},
+		{"probe in another format", "GET", "/ipfs/bafkqaaa?format=car", nil, 406, "NOT_ACCEPTABLE", 0},
+		{"accepts archives only", "GET", path, http.Header{"Accept": {"application/vnd.ipld.dag-json, application/vnd.ipld.car;version=1"}}, 406, "NOT_ACCEPTABLE", 0},
+		{"bad CID of a block", "GET", "/ipfs/bafkreaa?format=raw", nil, 400, CodeBadCID, 0},
+		{"only if cached", "GET", "/ipfs/" + CID{someDigest, true}.String(), http.Header{"Cache-Control": {"max-age=0, Only-If-Cached"}}, 412, CodeNotCached, 1},
+		{"block only if cached", "GET", path + "?format=raw", http.Header{"Cache-Control": {"only-if-cached"}}, 412, CodeNotCached, 1},
+		{"range behind the end", "GET", path, http.Header{"Range": {"bytes=6-"}}, 416, "RANGE_NOT_SATISFIABLE", 1},
 		{"another version wanted", "GET", path, http.Header{"If-Match": {`"bafy"`}}, 412, "PRECONDITION_FAILED", 1},
 		{"not here", "GET", "/ipfs/" + CID{someDigest, true}.String(), nil, 404, CodeUnknownCID, 1},
 	} {
@@ -244,9 +312,18 @@ func TestRefusalsOverHTTP(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			checkProblem(t, resp, body, tt.status, tt.code)
+			if tt.method == "HEAD" { // has no words
+				if resp.StatusCode != tt.status || len(body) > 0 {
+					t.Errorf("%s with %d bytes", resp.Status, len(body))
+				}
+			} else {
+				checkProblem(t, resp, body, tt.status, tt.code)
+			}
 			if allow := resp.Header.Get("Allow"); (tt.status == 405) != (allow == "GET, HEAD") {
 				t.Errorf("Allow: %q", allow)
+			}
+			if got := resp.Header.Get("Content-Range"); (tt.status == 416) != (got == "bytes */6") {
+				t.Errorf("Content-Range: %q", got)
 			}
 			if src.opens != tt.opens {
 				t.Errorf("the source was asked %d times, want %d", src.opens, tt.opens)
@@ -347,7 +424,7 @@ func TestConditionalRequests(t *testing.T) {
 				continue
 			}
 			want := fileHeaders(c, "", "", "")
-			for _, h := range []string{"Content-Length", "Content-Type", "Content-Disposition"} {
+			for _, h := range []string{"Content-Length", "Content-Type", "Content-Disposition", "Repr-Digest"} {
 				delete(want, h)
 			}
 			if diff := cmp.Diff(want, headersOf(resp)); diff != "" || len(body) > 0 {

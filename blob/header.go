@@ -8,16 +8,35 @@ import (
 	"unicode/utf8"
 )
 
-// commonHeaders sets what 200 and 304 share. The gateway specification wants
-// "public" caching; a file of a tenant is private, and varies by the headers
-// that say who asks.
-func commonHeaders(h http.Header, cid string) {
-	h.Set("ETag", `"`+cid+`"`)
-	h.Set("Cache-Control", "private, max-age=29030400, immutable")
-	h.Add("Vary", "Authorization, X-Api-Key")
-	h.Set("X-Ipfs-Path", "/ipfs/"+cid)
-	h.Set("Ipfs-Uri", "ipfs://"+cid)
-	h.Set("Accept-Ranges", "none")
+// Caching of what its address fixes, by whoever asked or by everybody. A file of
+// a tenant is never public: a shared cache would give it to another (RFC 9111,
+// section 3.5).
+const (
+	cachePrivate = "private, max-age=29030400, immutable"
+	cachePublic  = "public, max-age=29030400, immutable"
+	whoAsks      = "Authorization, X-Api-Key"
+)
+
+// common sets what 200, 206 and 304 share. They are somebody's bytes on our
+// origin: nothing about them may run or be guessed.
+func (e *Entity) common(h http.Header) {
+	for name, values := range e.Header {
+		h[name] = values
+	}
+	cache, vary := cachePrivate, whoAsks
+	if e.Public {
+		cache, vary = cachePublic, ""
+	}
+	if vary != "" && e.Vary != "" {
+		vary += ", "
+	}
+	h.Del("Vary")
+	if vary += e.Vary; vary != "" {
+		h.Set("Vary", vary)
+	}
+	h.Set("ETag", e.ETag)
+	h.Set("Cache-Control", cache)
+	h.Set("Accept-Ranges", "bytes")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")

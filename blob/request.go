@@ -10,17 +10,18 @@ import (
 
 // request is what a client asked for.
 type request struct {
-	cid      CID
-	filename string // wanted, "" for the stored one
-	probe    bool   // the empty identity block, by which clients look for a gateway
-	raw      bool   // format=raw, only for the probe
-	allow    string // with an error: the methods that are allowed
+	cid        CID
+	filename   string // wanted, "" for the stored one
+	probe      bool   // the empty identity block, by which clients look for a gateway
+	raw        bool   // a block, not a file
+	negotiated bool   // the Accept header had a part in that
+	onlyCached bool   // Cache-Control: only-if-cached
+	allow      string // with an error: the methods that are allowed
 }
 
 const (
 	probeCID        = "bafkqaaa"
 	maxFilename     = 255 // bytes
-	typeRaw         = "application/vnd.ipld.raw"
 	typeOctetStream = "application/octet-stream"
 )
 
@@ -33,49 +34,59 @@ func parseRequest(r *http.Request) (request, error) {
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return request{}, fault.New(fault.Invalid, "BAD_QUERY", "the query is malformed: %w", err)
+		return request{}, fault.New(fault.Invalid, codeBadQuery, "the query is malformed: %w", err)
 	}
-	req := request{filename: query.Get("filename")}
+	req := request{filename: query.Get("filename"), onlyCached: onlyIfCached(r.Header.Values("Cache-Control"))}
 	if len(req.filename) > maxFilename {
-		return req, fault.New(fault.Invalid, "BAD_QUERY", "the filename has %d bytes, more than %d", len(req.filename), maxFilename).InField("filename")
+		return req, fault.New(fault.Invalid, codeBadQuery, "the filename has %d bytes, more than %d", len(req.filename), maxFilename).InField("filename")
 	}
 	name := strings.TrimPrefix(r.URL.Path, "/ipfs/")
-	format := query.Get("format")
-	if name == probeCID && (format == "" || format == "raw") {
-		req.probe, req.raw = true, format == "raw"
-		return req, nil
+	if req.probe = name == probeCID; !req.probe {
+		if req.cid, err = ParseAnyCID(name); err != nil {
+			return req, err
+		}
 	}
-	if req.cid, err = ParseAnyCID(name); err != nil {
-		return req, err
+	req.raw, req.negotiated, err = formOf(query, r.Header.Values("Accept"))
+	return req, err
+}
+
+// entity is the answer to the request, with cid in its canonical form.
+func (q request) entity(cid string, f File) Entity {
+	e := Entity{File: f, ETag: `"` + cid + `"`, Vary: "Accept", Header: http.Header{}}
+	e.ContentType = ContentType(f.ContentType)
+	e.Name = firstOf(q.filename, f.Name, cid)
+	if q.raw {
+		e.ETag, e.ContentType, e.Name = `"`+cid+`.raw"`, typeRaw, firstOf(q.filename, cid+".bin")
 	}
-	// A client that asks for a block or an archive must not get a file.
-	if query.Has("format") {
-		return req, refuse(http.StatusNotAcceptable, "NOT_ACCEPTABLE", "the format %.32q is not served; leave the parameter out for the file", format)
+	if q.negotiated {
+		e.Header.Set("Content-Location", "/ipfs/"+cid+"?format=raw")
 	}
-	if !acceptsFile(r.Header.Values("Accept")) {
-		return req, refuse(http.StatusNotAcceptable, "NOT_ACCEPTABLE", "only the file is served, and the Accept header excludes it")
-	}
-	return req, nil
+	// Older clients read the one, newer ones the other.
+	e.Header.Set("X-Ipfs-Path", "/ipfs/"+cid)
+	e.Header.Set("Ipfs-Uri", "ipfs://"+cid)
+	return e
 }
 
 func refuse(status int, code, format string, args ...any) error {
 	return &StatusError{Status: status, Err: fault.New(fault.Invalid, code, format, args...)}
 }
 
-// acceptsFile is false if an Accept header asks for blocks or archives of IPLD
-// only. Other media types are no reason to withhold a file.
-func acceptsFile(accept []string) bool {
-	ipld := false
-	for _, line := range accept {
-		for part := range strings.SplitSeq(line, ",") {
-			media, _, _ := strings.Cut(part, ";")
-			media = strings.ToLower(strings.TrimSpace(media))
-			if strings.HasPrefix(media, "application/vnd.ipld.") {
-				ipld = true
-			} else if media != "" {
+func onlyIfCached(lines []string) bool {
+	for _, line := range lines {
+		for directive := range strings.SplitSeq(line, ",") {
+			if strings.EqualFold(strings.TrimSpace(directive), "only-if-cached") {
 				return true
 			}
 		}
 	}
-	return !ipld
+	return false
+}
+
+func firstOf(names ...string) string {
+	for _, n := range names {
+		if n != "" {
+			return n
+		}
+	}
+	return ""
 }

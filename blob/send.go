@@ -1,6 +1,7 @@
 package blob
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -9,52 +10,78 @@ import (
 	"time"
 )
 
-func sendProbe(w http.ResponseWriter, req request) {
-	h := w.Header()
-	commonHeaders(h, probeCID)
-	h.Set("Content-Type", typeOctetStream)
-	if req.raw {
-		h.Set("Content-Type", typeRaw)
-		h.Set("ETag", `"`+probeCID+`.raw"`)
-	}
-	h.Set("Content-Length", "0")
-	w.WriteHeader(http.StatusOK)
+// Entity is a file as it is sent at one address.
+type Entity struct {
+	File   // ContentType is sent as it is: see the function ContentType
+	ETag   string
+	Vary   string      // the request headers that chose it, beside those that say who asks
+	Header http.Header // more headers of 200, 206 and 304; nil: none
 }
 
-// send answers for a file that the caller may see.
-func (h *Handler) send(w http.ResponseWriter, r *http.Request, req request, file File, body io.Reader) error {
-	cid := req.cid.String()
-	etag := `"` + cid + `"`
-	if match := r.Header.Values("If-Match"); len(match) > 0 && !MatchesETag(match, etag, true) {
-		return refuse(http.StatusPreconditionFailed, "PRECONDITION_FAILED", "the file is %s and no other, which If-Match excludes", etag)
+// Send answers GET or HEAD of e, which the caller may see: conditional requests
+// and one range of bytes included. It returns an error while nothing was sent
+// yet, with Content-Range set if that is a range behind the end. When bytes fail
+// later it breaks the connection off by panicking with http.ErrAbortHandler.
+func (h *Handler) Send(w http.ResponseWriter, r *http.Request, e Entity) error {
+	if match := r.Header.Values("If-Match"); len(match) > 0 && !MatchesETag(match, e.ETag, true) {
+		return refuse(http.StatusPreconditionFailed, "PRECONDITION_FAILED", "the file is %s and no other, which If-Match excludes", e.ETag)
 	}
-	if MatchesETag(r.Header.Values("If-None-Match"), etag, false) {
-		commonHeaders(w.Header(), cid)
+	if MatchesETag(r.Header.Values("If-None-Match"), e.ETag, false) {
+		e.common(w.Header())
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	p := &pieces{left: file.Size, body: body}
-	if r.Method != http.MethodHead {
-		p.buf = h.buf.Get().(*[]byte)
-		defer h.buf.Put(p.buf)
-		// What fails at once can still be told in words.
-		if err := p.next(); err != nil {
-			return fmt.Errorf("blob: send %s: %w", cid, err)
-		}
+	s, ok := sectionOf(r, e.ETag, e.Size)
+	if !ok {
+		w.Header().Set("Content-Range", fmt.Sprintf("bytes */%d", e.Size))
+		return refuse(http.StatusRequestedRangeNotSatisfiable, "RANGE_NOT_SATISFIABLE", "the range begins behind the end: there are %d bytes", e.Size)
 	}
-	header := w.Header()
-	commonHeaders(header, cid)
-	header.Set("Content-Length", strconv.FormatInt(file.Size, 10))
-	header.Set("Content-Type", ContentType(file.ContentType))
-	header.Set("Content-Disposition", Disposition(firstOf(req.filename, file.Name, cid)))
-	w.WriteHeader(http.StatusOK)
-	if r.Method != http.MethodHead {
-		if err := h.stream(w, p); err != nil {
-			h.cfg.Log.WarnContext(r.Context(), "download broken off", "cid", cid, "err", err)
-			panic(http.ErrAbortHandler) // a clean end would make the part a file
+	if r.Method == http.MethodHead {
+		e.describe(w, s)
+		return nil
+	}
+	return h.sendBytes(w, r, e, s)
+}
+
+// sendBytes answers with a section.
+func (h *Handler) sendBytes(w http.ResponseWriter, r *http.Request, e Entity, s section) error {
+	body, err := e.Open(s.off, s.length)
+	if err != nil {
+		return fmt.Errorf("blob: send %s: %w", e.ETag, err)
+	}
+	defer func() {
+		if err := body.Close(); err != nil {
+			h.cfg.Log.WarnContext(r.Context(), "closing a file", "etag", e.ETag, "err", err)
 		}
+	}()
+	p := &pieces{left: s.length, body: body, buf: h.buf.Get().(*[]byte)}
+	defer h.buf.Put(p.buf)
+	// What fails at once can still be told in words.
+	if err := p.next(); err != nil {
+		return fmt.Errorf("blob: send %s: %w", e.ETag, err)
+	}
+	e.describe(w, s)
+	if err := h.stream(w, p); err != nil {
+		h.cfg.Log.WarnContext(r.Context(), "download broken off", "etag", e.ETag, "err", err)
+		panic(http.ErrAbortHandler) // a clean end would make the part a file
 	}
 	return nil
+}
+
+// describe begins the answer with a section.
+func (e *Entity) describe(w http.ResponseWriter, s section) {
+	h := w.Header()
+	e.common(h)
+	h.Set("Content-Length", strconv.FormatInt(s.length, 10))
+	h.Set("Content-Type", e.ContentType)
+	h.Set("Content-Disposition", Disposition(e.Name))
+	h.Set("Repr-Digest", "sha-256=:"+base64.StdEncoding.EncodeToString(e.SHA256[:])+":") // RFC 9530: of the whole, also beside a part
+	status := http.StatusOK
+	if s.part {
+		h.Set("Content-Range", s.contentRange(e.Size))
+		status = http.StatusPartialContent
+	}
+	w.WriteHeader(status)
 }
 
 // stream sends the piece at hand and all others, each under a deadline of its
@@ -106,13 +133,4 @@ func (p *pieces) next() error {
 		return err
 	}
 	return nil
-}
-
-func firstOf(names ...string) string {
-	for _, n := range names {
-		if n != "" {
-			return n
-		}
-	}
-	return ""
 }

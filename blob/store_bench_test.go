@@ -189,7 +189,7 @@ func BenchmarkRead(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		h := NewHandler(HandlerConfig{Source: storeSource{s}})
+		h := NewHandler(HandlerConfig{Source: storeSource{s, sums.CID}})
 		srv := httptest.NewServer(h)
 		defer srv.Close()
 		for b.Loop() {

@@ -83,6 +83,7 @@ type Archives struct {
 	queued  atomic.Int64 // bytes of replies of named archives that nobody has taken yet
 	strange atomic.Int64 // and of others
 	lanes   atomic.Uint64
+	ahead   chan struct{} // a place for every fragment that was asked for before it was wanted
 	subs    []*nats.Subscription
 
 	mu    sync.Mutex // guards peers
@@ -109,7 +110,7 @@ func NewArchives(conn *Conn, ranker Ranker, cfg ArchivesConfig) (*Archives, erro
 	}
 	a := &Archives{
 		conn: conn, ranker: ranker, cfg: cfg, log: orDiscard(cfg.Log),
-		peers: map[wire.ArchiveID]*peer{},
+		peers: map[wire.ArchiveID]*peer{}, ahead: make(chan struct{}, allReadAhead),
 	}
 	a.metrics = newClientMetrics(a)
 	a.replies = newMux(wire.SubjectReplyPrefix, a.metrics.late)

@@ -355,6 +355,17 @@ func (b *fakeBlobs) Read(_ context.Context, cid string, off int64, length int) (
 	return bytes.Clone(data[off:end]), int64(len(data)), nil
 }
 
+func (b *fakeBlobs) ReadBlock(_ context.Context, cid string, digest [32]byte, off int64, length int) ([]byte, int64, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	data, ok := b.files[cid]
+	if !ok || sha256.Sum256(data) != digest { // the only block of a small file
+		return nil, 0, fault.New(fault.NotFound, "UNKNOWN_CID", "no file %s", cid)
+	}
+	end := min(off+int64(length), int64(len(data)))
+	return bytes.Clone(data[off:end]), int64(len(data)), nil
+}
+
 func (b *fakeBlobs) openUploads() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

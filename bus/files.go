@@ -65,7 +65,7 @@ func (a *Archives) Copy(ctx context.Context, from, to wire.ArchiveID, tenant wir
 	if err != nil || has {
 		return err
 	}
-	src, err := a.ReadFile(ctx, []wire.ArchiveID{from}, tenant, file.CID, file.Size)
+	src, err := a.ReadFile(ctx, []wire.ArchiveID{from}, tenant, file.CID, 0, file.Size)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ type Node interface {
 	Answer(ctx context.Context, q wire.Query) (wire.Reply, bool, error)
 	// FileOf returns a file in whose DAG is the block with the multihash digest
 	// of the canonical CID, if viewer may read one; that CID's own is preferred.
+	// The viewer is a tenant, or wire.Public.
 	FileOf(ctx context.Context, viewer wire.TenantID, cid string, digest [32]byte) (wire.File, bool, error)
 	// FileLost reports whether the bytes of a file are known to be lost here.
 	FileLost(sha256 [32]byte) bool
@@ -43,6 +44,8 @@ type Blobs interface {
 	Has(ctx context.Context, sha256 [32]byte, cid string) (bool, error)
 	// Read returns up to length verified bytes from off, and the file's size.
 	Read(ctx context.Context, cid string, off int64, length int) (data []byte, size int64, err error)
+	// ReadBlock does so of a block of the file: its bytes, and its size.
+	ReadBlock(ctx context.Context, cid string, digest [32]byte, off int64, length int) (data []byte, size int64, err error)
 }
 
 var _ Blobs = (*blob.Store)(nil)

@@ -42,7 +42,7 @@ func TestReadFileYieldsExactlyTheFile(t *testing.T) {
 	for _, size := range []int{0, 1, wire.FragmentSize, wire.FragmentSize + 1, 3<<20 + 5} {
 		data := content(size)
 		file := w.store(t, data, w.sites[0])
-		r, err := w.archives.ReadFile(t.Context(), w.ids, tenantA, file.CID, file.Size)
+		r, err := w.archives.ReadFile(t.Context(), w.ids, tenantA, file.CID, 0, file.Size)
 		if err != nil {
 			t.Fatal(size, err)
 		}
@@ -78,7 +78,7 @@ func TestReadFileTurnsToTheNextHolder(t *testing.T) {
 			data := content(2 << 20)
 			file := w.store(t, data, w.sites...)
 			ids := append([]wire.ArchiveID{"archive-gone"}, w.ids...)
-			r, err := w.archives.ReadFile(t.Context(), ids, tenantA, file.CID, file.Size)
+			r, err := w.archives.ReadFile(t.Context(), ids, tenantA, file.CID, 0, file.Size)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -105,7 +105,7 @@ func TestReadFileNeverEndsEarly(t *testing.T) {
 		}
 	})
 	file := w.store(t, content(2<<20), w.sites[0])
-	r, err := w.archives.ReadFile(t.Context(), w.ids, tenantA, file.CID, file.Size)
+	r, err := w.archives.ReadFile(t.Context(), w.ids, tenantA, file.CID, 0, file.Size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,10 +140,10 @@ func TestStrangersFileLooksLikeNone(t *testing.T) {
 		t.Errorf("%v %s\n%v %s", stranger.Header, stranger.Data, missing.Header, missing.Data)
 	}
 	for _, tenant := range []wire.TenantID{tenantA, tenantB} {
-		_, err := w.archives.ReadFile(t.Context(), w.ids, tenant, nowhere.CID, 1)
+		_, err := w.archives.ReadFile(t.Context(), w.ids, tenant, nowhere.CID, 0, 1)
 		wantFault(t, err, fault.NotFound, CodeNotFound)
 	}
-	if _, err := w.archives.ReadFile(t.Context(), w.ids, tenantA, file.CID, 10); err != nil {
+	if _, err := w.archives.ReadFile(t.Context(), w.ids, tenantA, file.CID, 0, 10); err != nil {
 		t.Error(err)
 	}
 }
@@ -156,17 +156,17 @@ func TestNamedFileThatIsGoneIsDamage(t *testing.T) {
 	w.sites[0].blobs.mu.Lock()
 	clear(w.sites[0].blobs.files)
 	w.sites[0].blobs.mu.Unlock()
-	_, err := w.archives.ReadFile(t.Context(), w.ids, tenantA, file.CID, file.Size)
+	_, err := w.archives.ReadFile(t.Context(), w.ids, tenantA, file.CID, 0, file.Size)
 	wantFault(t, err, fault.Corrupt, blob.CodeCorrupt)
-	_, err = w.archives.ReadFile(t.Context(), w.ids, tenantB, file.CID, file.Size)
+	_, err = w.archives.ReadFile(t.Context(), w.ids, tenantB, file.CID, 0, file.Size)
 	wantFault(t, err, fault.NotFound, CodeNotFound)
 	// One that is known to be lost is told as that.
 	w.sites[0].node.mu.Lock()
 	w.sites[0].node.lost = map[[32]byte]bool{file.SHA256: true}
 	w.sites[0].node.mu.Unlock()
-	_, err = w.archives.ReadFile(t.Context(), w.ids, tenantA, file.CID, file.Size)
+	_, err = w.archives.ReadFile(t.Context(), w.ids, tenantA, file.CID, 0, file.Size)
 	wantFault(t, err, fault.Corrupt, archive.CodeFileLost)
-	_, err = w.archives.ReadFile(t.Context(), w.ids, tenantB, file.CID, file.Size)
+	_, err = w.archives.ReadFile(t.Context(), w.ids, tenantB, file.CID, 0, file.Size)
 	wantFault(t, err, fault.NotFound, CodeNotFound)
 }
 
@@ -181,7 +181,7 @@ func TestFileIsReadableByItsOwnCIDOnly(t *testing.T) {
 	}
 	cid.Raw = !cid.Raw
 	w.sites[0].blobs.files[cid.String()] = content(10) // somebody's file, without a record for this tenant
-	_, err = w.archives.ReadFile(t.Context(), w.ids, tenantA, cid.String(), 10)
+	_, err = w.archives.ReadFile(t.Context(), w.ids, tenantA, cid.String(), 0, 10)
 	wantFault(t, err, fault.NotFound, CodeNotFound)
 }
 
@@ -226,11 +226,11 @@ func TestShortOrMisplacedRangesAreRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = w.archives.ReadFile(t.Context(), []wire.ArchiveID{"archive-x"}, tenantA, file.CID, file.Size)
+		_, err = w.archives.ReadFile(t.Context(), []wire.ArchiveID{"archive-x"}, tenantA, file.CID, 0, file.Size)
 		if !fault.Is(err, fault.Corrupt) {
 			t.Errorf("%s: got %v", name, err)
 		}
-		r, err := w.archives.ReadFile(t.Context(), []wire.ArchiveID{"archive-x", "archive-a"}, tenantA, file.CID, file.Size)
+		r, err := w.archives.ReadFile(t.Context(), []wire.ArchiveID{"archive-x", "archive-a"}, tenantA, file.CID, 0, file.Size)
 		if err != nil {
 			t.Fatal(name, err)
 		}
@@ -254,7 +254,7 @@ func TestClosingAReaderEndsWhatIsUnderWay(t *testing.T) {
 	})
 	t.Cleanup(func() { close(block) })
 	file := w.store(t, content(4<<20), w.sites[0])
-	r, err := w.archives.ReadFile(t.Context(), w.ids, tenantA, file.CID, file.Size)
+	r, err := w.archives.ReadFile(t.Context(), w.ids, tenantA, file.CID, 0, file.Size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +265,7 @@ func TestClosingAReaderEndsWhatIsUnderWay(t *testing.T) {
 		t.Errorf("read after close: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	r, err = w.archives.ReadFile(ctx, w.ids, tenantA, file.CID, file.Size)
+	r, err = w.archives.ReadFile(ctx, w.ids, tenantA, file.CID, 0, file.Size)
 	if err != nil {
 		t.Fatal(err)
 	}

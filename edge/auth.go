@@ -34,10 +34,12 @@ func credentials(h http.Header) (string, error) {
 		}
 	}
 	if key == "" {
-		return "", fault.New(fault.Denied, codeKeyRequired, "this route needs an API key: send it in the header x-api-key, or as Authorization: Bearer KEY")
+		return "", errKeyRequired
 	}
 	return key, nil
 }
+
+var errKeyRequired = fault.New(fault.Denied, codeKeyRequired, "this route needs an API key: send it in the header x-api-key, or as Authorization: Bearer KEY")
 
 // pasted takes off the ASCII white space around a pasted text.
 func pasted(s string) string { return strings.Trim(s, " \t\r\n\v\f") }

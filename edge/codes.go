@@ -30,6 +30,7 @@ const (
 	codeInternal         = "INTERNAL"
 	codeUnavailable      = "UNAVAILABLE"
 	codeFileLost         = "FILE_LOST" // as archives say it
+	codeArchivesMissing  = "ARCHIVES_MISSING"
 )
 
 // statusOfKind is the HTTP status of a fault whose code is not in statusOfCode.

@@ -11,8 +11,8 @@ import (
 	"github.com/verae/archive/wire"
 )
 
-// cacheForEver is for bytes that their address fixes. Never public: a shared
-// cache would give one tenant's bytes to another (RFC 9111, section 3.5).
+// cacheForEver is for records, which their id fixes. Never public: a shared cache
+// would give one tenant's to another (RFC 9111, section 3.5).
 const cacheForEver = "private, max-age=31536000, immutable"
 
 // getRecord answers with the exact bytes of a record.
@@ -58,17 +58,9 @@ func (s *Server) getFile(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	h := x.Header()
-	h.Set("Cache-Control", cacheForEver)
-	if x.unchanged(`"` + f.SHA256.String() + `"`) {
-		return nil
-	}
-	describe(h, blob.ContentType(f.ContentType), cmp.Or(f.Name, f.SHA256.String()), f.SHA256, f.Size)
-	if x.r.Method == http.MethodHead {
-		x.WriteHeader(http.StatusOK)
-		return nil
-	}
-	return x.stream(s.open(x, f, tenant))
+	file := s.fileOf(x, f, tenant)
+	file.ContentType, file.Name = blob.ContentType(f.ContentType), cmp.Or(f.Name, f.SHA256.String())
+	return s.gateway.Send(x, x.r, blob.Entity{File: file, ETag: `"` + f.SHA256.String() + `"`})
 }
 
 // recordAsked reads the record id of the path.
@@ -80,11 +72,16 @@ func recordAsked(x *exchange) (wire.RecordID, error) {
 	return id, nil
 }
 
-// findFile looks for a file for each tenant whose files the key may fetch. The
-// tenant returned is the one who may read it. A tenant for whom it can not be
-// said now counts only if no other has the file.
+// findFile looks for a file for each of the viewers of an exchange; see forViewers.
 func (s *Server) findFile(x *exchange, find func(wire.TenantID) (jobs.File, error)) (f jobs.File, tenant wire.TenantID, err error) {
-	for _, tenant = range x.key.FileTenants() {
+	return forViewers(x, find)
+}
+
+// forViewers looks for something for each tenant whose files the key may fetch, or
+// for everybody where there is no key. The tenant returned is the one who may read
+// it. A tenant for whom it can not be said now counts only if no other has it.
+func forViewers[T any](x *exchange, find func(wire.TenantID) (T, error)) (found T, tenant wire.TenantID, err error) {
+	for _, tenant = range x.viewers() {
 		found, findErr := find(tenant)
 		if findErr == nil {
 			return found, tenant, nil
@@ -93,10 +90,19 @@ func (s *Server) findFile(x *exchange, find func(wire.TenantID) (jobs.File, erro
 			err = findErr
 		}
 	}
-	return jobs.File{}, "", err
+	var none T
+	return none, "", err
 }
 
-// describe sets the headers of stored bytes. They are somebody's bytes on our
+// viewers are those in whose name the exchange may read files.
+func (x *exchange) viewers() []wire.TenantID {
+	if x.key == nil {
+		return []wire.TenantID{wire.Public}
+	}
+	return x.key.FileTenants()
+}
+
+// describe sets the headers of a record's bytes. They are somebody's bytes on our
 // origin: nothing about them may run or be guessed.
 func describe(h http.Header, contentType, name string, digest wire.Digest, size int64) {
 	h.Set("Content-Type", contentType)

@@ -67,13 +67,18 @@ type Contents interface {
 	Record(ctx context.Context, tenant wire.TenantID, id wire.RecordID, sealed bool) (jobs.Body, error)
 	File(ctx context.Context, tenant wire.TenantID, id wire.RecordID) (jobs.File, error)
 	FileByCID(ctx context.Context, tenant wire.TenantID, cid string, digest wire.Digest) (jobs.File, error)
+	// Block returns the archives that may have a block with this digest.
+	Block(ctx context.Context, tenant wire.TenantID, digest wire.Digest) (jobs.Block, error)
 }
 
-// Files reads the bytes of a file from one of the archives that hold it. The
-// reader yields exactly size bytes and then io.EOF, or another error; it gives
-// up when ctx ends, and must be closed.
+// Files reads the bytes of files, and of their blocks, from one of the archives
+// that hold them. The readers yield exactly length bytes from off and then io.EOF,
+// or another error; they give up when ctx ends, and must be closed. A tenant may
+// be wire.Public, here and in Contents.
 type Files interface {
-	ReadFile(ctx context.Context, ids []wire.ArchiveID, tenant wire.TenantID, cid string, size int64) (io.ReadCloser, error)
+	ReadFile(ctx context.Context, ids []wire.ArchiveID, tenant wire.TenantID, cid string, off, length int64) (io.ReadCloser, error)
+	StatBlock(ctx context.Context, ids []wire.ArchiveID, tenant wire.TenantID, digest wire.Digest) (wire.Block, error)
+	ReadBlock(ctx context.Context, ids []wire.ArchiveID, tenant wire.TenantID, digest wire.Digest, off, length int64) (io.ReadCloser, error)
 }
 
 // Keys tells whose key a text is. The errors are of kind Denied and do not

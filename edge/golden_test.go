@@ -60,6 +60,7 @@ func TestGoldenExchanges(t *testing.T) {
 	w.server.Health.Add(serve.Check{Name: "keys", Func: w.server.Keys.(*Keyring).Ready})
 	key := w.allKey(acme)
 	file, _ := w.addFile(acme, "hello", func(f *jobs.File) { f.Name = "hello.txt" })
+	open, _ := w.addFile(wire.Public, "for all", func(f *jobs.File) { f.Name, f.Public, f.CID = "all.txt", true, rawCID("for all") })
 	w.store.records = map[wire.RecordID]map[wire.TenantID]jobs.Body{
 		{1}: {acme: {Kind: wire.KindMetadata, ContentType: jsonType, Bytes: []byte(`{"a": 1.0}`), SHA256: digestOf(`{"a": 1.0}`)}},
 	}
@@ -80,7 +81,16 @@ func TestGoldenExchanges(t *testing.T) {
 		{"receipts", "GET", "/zapier/v1/receipts/" + sha256OfHello, "", auth, nil},
 		{"record", "GET", "/zapier/v1/records/01" + strings.Repeat("0", 62), "", auth, nil},
 		{"file", "GET", "/zapier/v1/files/" + file.String(), "", auth, nil},
+		{"file-range", "GET", "/zapier/v1/files/" + file.String(), "", append(slices.Clone(auth), "Range", "bytes=1-3"), nil},
 		{"ipfs", "GET", "/ipfs/" + w.store.files[file][acme].CID, "", auth, nil},
+		{"ipfs-range", "GET", "/ipfs/" + w.store.files[file][acme].CID + "?filename=part.txt", "", append(slices.Clone(auth), "Range", "bytes=-2"), nil},
+		{"ipfs-range-behind-the-end", "GET", "/ipfs/" + w.store.files[file][acme].CID, "", append(slices.Clone(auth), "Range", "bytes=5-"), nil},
+		{"ipfs-raw", "GET", "/ipfs/" + w.store.files[file][acme].CID + "?format=raw", "", append(slices.Clone(auth), "Accept", "application/vnd.ipld.raw"), nil},
+		{"ipfs-unchanged", "GET", "/ipfs/" + w.store.files[file][acme].CID, "", append(slices.Clone(auth), "If-None-Match", `"`+w.store.files[file][acme].CID+`"`), nil},
+		{"ipfs-only-if-cached", "HEAD", "/ipfs/" + rawCID("nowhere"), "", append(slices.Clone(auth), "Cache-Control", "only-if-cached"), nil},
+		{"ipfs-public", "GET", "/ipfs/" + w.store.files[open][wire.Public].CID, "", auth[2:], nil},
+		{"ipfs-no-key", "GET", "/ipfs/" + rawCID("nowhere"), "", auth[2:], nil},
+		{"ipfs-probe", "HEAD", "/ipfs/bafkqaaa?format=raw", "", auth[2:], nil},
 		{"me", "GET", "/zapier/v1/me", "", auth, nil},
 		{"archives", "GET", "/zapier/v1/archives", "", auth, nil},
 		{"archive-accept-fenced", "POST", "/zapier/v1/archives/archive-c/accept", `{"generation":1}`, sendJSON, nil},

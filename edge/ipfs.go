@@ -6,11 +6,13 @@ import (
 	"net/http"
 
 	"github.com/verae/archive/blob"
+	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/jobs"
 	"github.com/verae/archive/wire"
 )
 
-// newGateway returns the handler of /ipfs/{cid}. It answers exchanges only.
+// newGateway returns the handler of /ipfs/{cid}, which sends the files of other
+// routes too. It answers exchanges only.
 func newGateway(s *Server) *blob.Handler {
 	return blob.NewHandler(blob.HandlerConfig{
 		Source:       source{s},
@@ -20,7 +22,7 @@ func newGateway(s *Server) *blob.Handler {
 	})
 }
 
-// getIPFS answers with a file by its CID.
+// getIPFS answers with a file by its CID, or with a block.
 func (s *Server) getIPFS(x *exchange) error {
 	x.Header().Del("Vary") // the gateway sets its own
 	s.gateway.ServeHTTP(x, x.r.WithContext(context.WithValue(x.r.Context(), exchangeKey{}, x)))
@@ -32,16 +34,56 @@ type exchangeKey struct{} // of the exchange, in the context of a request to the
 // source finds the files of the gateway for the caller of an exchange.
 type source struct{ s *Server }
 
-// Open implements blob.Source. The bytes are asked for at the first Read.
-func (o source) Open(ctx context.Context, c blob.CID) (blob.File, io.ReadCloser, error) {
+// File implements blob.Source. The bytes are asked for at the first Read.
+func (o source) File(ctx context.Context, c blob.CID) (blob.File, error) {
 	x := ctx.Value(exchangeKey{}).(*exchange)
 	f, tenant, err := o.s.findFile(x, func(tenant wire.TenantID) (jobs.File, error) {
 		return o.s.Contents.FileByCID(ctx, tenant, c.String(), c.Digest)
 	})
 	if err != nil {
-		return blob.File{}, nil, err
+		return blob.File{}, x.keyless(err)
 	}
-	return blob.File{Size: f.Size, ContentType: f.ContentType, Name: f.Name}, o.s.open(x, f, tenant), nil
+	return o.s.fileOf(x, f, tenant), nil
+}
+
+// Block implements blob.Source.
+func (o source) Block(ctx context.Context, digest [32]byte) (blob.File, error) {
+	x := ctx.Value(exchangeKey{}).(*exchange)
+	var where jobs.Block
+	b, tenant, err := forViewers(x, func(tenant wire.TenantID) (b wire.Block, err error) {
+		if where, err = o.s.Contents.Block(ctx, tenant, digest); err != nil {
+			return b, err
+		}
+		b, err = o.s.Files.StatBlock(ctx, where.ArchiveIDs, tenant, digest)
+		switch {
+		case err == nil:
+			return b, nil
+		case !fault.Is(err, fault.NotFound):
+			return b, x.undelivered(err, where.AllHeard)
+		case where.AllHeard:
+			return b, errNoBlock // a record is under the digest, for another reason
+		}
+		return b, fault.New(fault.Transient, codeArchivesMissing, "archives: not all answered, and one may have it: ask again").After(retryFile)
+	})
+	if err != nil {
+		return blob.File{}, x.keyless(err)
+	}
+	f := blob.File{Size: b.Size, SHA256: digest, Public: b.Public}
+	f.Open = x.opener(f, where.AllHeard, func(off, length int64) (io.ReadCloser, error) {
+		return o.s.Files.ReadBlock(x.r.Context(), where.ArchiveIDs, tenant, digest, off, length)
+	})
+	return f, nil
+}
+
+var errNoBlock = fault.New(fault.NotFound, "CID_NOT_FOUND", "cid: there is no such block for this key's tenant")
+
+// keyless asks somebody without a key for one instead of telling him that nothing
+// is there: he gets the same answer where something is that is not everybody's.
+func (x *exchange) keyless(err error) error {
+	if x.key != nil || !fault.Is(err, fault.NotFound) {
+		return err
+	}
+	return &blob.StatusError{Status: http.StatusUnauthorized, Err: errKeyRequired}
 }
 
 var _ blob.Source = source{}

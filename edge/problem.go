@@ -107,7 +107,7 @@ func (x *exchange) refuse(err error) {
 	}
 	h := x.Header()
 	for name := range h {
-		if !keepOnProblem[name] {
+		if !keepOnProblem[name] && (name != "Content-Range" || p.Status != http.StatusRequestedRangeNotSatisfiable) {
 			h.Del(name)
 		}
 	}

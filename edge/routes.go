@@ -23,6 +23,7 @@ type route struct {
 	path    string
 	methods []string
 	open    bool  // no key is asked for
+	public  bool  // of what everybody may see no key is asked for
 	scope   Scope // of the key; "" means any key
 	body    bool  // the handler reads a body
 	kept    bool  // of something that is stored, and never erased
@@ -56,7 +57,7 @@ func (s *Server) routes() []route {
 		{path: "/zapier/v1/archives/{id}/accept", methods: post, scope: ScopeAdmin, body: true, handle: s.postAccept},
 		{path: "/zapier/v1/archives/{id}/retire", methods: post, scope: ScopeAdmin, body: true, handle: s.postRetire},
 		{path: "/zapier/v1/archives/{id}/lost", methods: get, scope: ScopeAdmin, handle: s.getLost},
-		{path: "/ipfs/{cid}", methods: get, scope: ScopeFiles, kept: true, handle: s.getIPFS},
+		{path: "/ipfs/{cid}", methods: get, public: true, scope: ScopeFiles, kept: true, handle: s.getIPFS},
 		{path: "/api/v0/add", methods: kuboMethods, scope: ScopeStamp, body: true, kubo: true, handle: s.postAdd},
 		{path: "/api/v0/version", methods: kuboMethods, kubo: true, handle: s.postVersion},
 		{path: "/livez", methods: get, open: true, handle: s.getLive},
@@ -134,7 +135,7 @@ func (s *Server) run(x *exchange, rt *route) error {
 		}
 	}
 	if !rt.open {
-		leave, err := s.admit(x, rt.scope)
+		leave, err := s.admit(x, rt)
 		if err != nil {
 			return err
 		}
@@ -157,9 +158,16 @@ func wrongMethod(method string, rt *route) error {
 	return fault.New(fault.Invalid, codeMethodNotAllowed, "this path takes %s%s", strings.Join(rt.methods, " and "), never)
 }
 
+// noKey counts, as if it were the id of a key, what all who have none have under
+// way.
+const noKey = "none"
+
 // admit checks the key of a request, what it may do, and what it has under way.
-func (s *Server) admit(x *exchange, scope Scope) (leave func(), err error) {
+func (s *Server) admit(x *exchange, rt *route) (leave func(), err error) {
 	text, err := credentials(x.r.Header)
+	if errors.Is(err, errKeyRequired) && rt.public {
+		return s.bounds.enter(noKey)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -168,8 +176,8 @@ func (s *Server) admit(x *exchange, scope Scope) (leave func(), err error) {
 		return nil, err
 	}
 	x.key = key
-	if scope != "" && !key.May(scope) {
-		return nil, fault.New(fault.Denied, codeScopeMissing, "this key does not have the scope %q that this route needs", scope)
+	if rt.scope != "" && !key.May(rt.scope) {
+		return nil, fault.New(fault.Denied, codeScopeMissing, "this key does not have the scope %q that this route needs", rt.scope)
 	}
 	x.Header().Set("Vary", "Authorization, X-Api-Key")
 	return s.bounds.enter(key.ID)

@@ -476,10 +476,13 @@ type fakeStore struct {
 	t       *testing.T
 	records map[wire.RecordID]map[wire.TenantID]jobs.Body
 	files   map[wire.RecordID]map[wire.TenantID]jobs.File
-	content map[string][]byte // by CID
-	err     error             // of every look-up
-	readErr error             // after half of a file's bytes
-	openErr error             // before the first
+	content map[string][]byte                 // by CID
+	blocks  map[string]map[wire.Digest][]byte // of a file, by CID, beside the one with its own digest
+	err     error                             // of every look-up
+	statErr error                             // of every look-up of a block's size
+	readErr error                             // after half of a file's bytes
+	openErr error                             // before the first
+	tooMuch bool                              // one byte more than was asked for
 
 	mu      sync.Mutex
 	readers int
@@ -526,7 +529,7 @@ func (f *fakeStore) FileByCID(ctx context.Context, tenant wire.TenantID, cid str
 	return jobs.File{}, fault.New(fault.NotFound, "CID_NOT_FOUND", "cid: there is no such file for this key's tenant")
 }
 
-func (f *fakeStore) ReadFile(ctx context.Context, ids []wire.ArchiveID, tenant wire.TenantID, cid string, size int64) (io.ReadCloser, error) {
+func (f *fakeStore) ReadFile(ctx context.Context, ids []wire.ArchiveID, tenant wire.TenantID, cid string, off, length int64) (io.ReadCloser, error) {
 	if f.openErr != nil {
 		return nil, f.openErr
 	}
@@ -534,14 +537,72 @@ func (f *fakeStore) ReadFile(ctx context.Context, ids []wire.ArchiveID, tenant w
 	if !ok || len(ids) == 0 || tenant == "" {
 		return nil, fault.New(fault.Transient, "ARCHIVES_MISSING", "no archive could deliver the file").After(1500 * time.Millisecond)
 	}
+	return f.reader(content, off, length), nil
+}
+
+// reader gives what an archive would: the bytes asked for, as far as it has them.
+func (f *fakeStore) reader(content []byte, off, length int64) io.ReadCloser {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.readers++
+	size := int64(len(content))
+	if content = content[min(off, size):min(off+length, size)]; f.tooMuch {
+		content = append(bytes.Clone(content), 0)
+	}
 	in := io.Reader(bytes.NewReader(content))
 	if f.readErr != nil {
 		in = io.MultiReader(bytes.NewReader(content[:len(content)/2]), failingReader{f.readErr})
 	}
-	return &fakeFile{in, f, false}, nil
+	return &fakeFile{in, f, false}
+}
+
+func (f *fakeStore) Block(_ context.Context, tenant wire.TenantID, digest wire.Digest) (jobs.Block, error) {
+	if f.err != nil {
+		return jobs.Block{}, f.err
+	}
+	for _, by := range f.files {
+		if file, ok := by[tenant]; ok && f.blockOf(file, digest) != nil {
+			return jobs.Block{ArchiveIDs: file.ArchiveIDs, AllHeard: file.AllHeard}, nil
+		}
+	}
+	return jobs.Block{}, fault.New(fault.NotFound, "CID_NOT_FOUND", "cid: there is no such block for this key's tenant")
+}
+
+func (f *fakeStore) StatBlock(_ context.Context, ids []wire.ArchiveID, tenant wire.TenantID, digest wire.Digest) (wire.Block, error) {
+	if f.statErr != nil {
+		return wire.Block{}, f.statErr
+	}
+	for _, by := range f.files {
+		if file, ok := by[tenant]; ok {
+			if block := f.blockOf(file, digest); block != nil && len(ids) > 0 {
+				return wire.Block{Size: int64(len(block)), Public: file.Public}, nil
+			}
+		}
+	}
+	return wire.Block{}, fault.New(fault.NotFound, "NOT_FOUND", "no such file")
+}
+
+func (f *fakeStore) ReadBlock(_ context.Context, ids []wire.ArchiveID, tenant wire.TenantID, digest wire.Digest, off, length int64) (io.ReadCloser, error) {
+	if f.openErr != nil {
+		return nil, f.openErr
+	}
+	for _, by := range f.files {
+		if file, ok := by[tenant]; ok {
+			if block := f.blockOf(file, digest); block != nil && len(ids) > 0 {
+				return f.reader(block, off, length), nil
+			}
+		}
+	}
+	return nil, fault.New(fault.NotFound, "NOT_FOUND", "no such file")
+}
+
+// blockOf returns a block of a file, or nil: the whole of it under the digest of
+// its CID, or one of those that a test put there.
+func (f *fakeStore) blockOf(file jobs.File, digest wire.Digest) []byte {
+	if c, err := blob.ParseCID(file.CID); err == nil && c.Digest == digest {
+		return append([]byte{}, f.content[file.CID]...)
+	}
+	return f.blocks[file.CID][digest]
 }
 
 func (f *fakeStore) open() int {

@@ -25,6 +25,17 @@ type File struct {
 	// AllHeard says that none but ArchiveIDs has a record of it: every enrolled
 	// archive was heard, and nobody else answered with one.
 	AllHeard bool
+	// Public says that an enrolled archive has a record that shares the file with
+	// everybody. It may be false while one is silent.
+	Public bool
+}
+
+// Block says where a block of a tenant's files may be: on archives that have a
+// file record of his under its digest. Whether it is a block, and not the digest
+// of something else, they know.
+type Block struct {
+	ArchiveIDs []wire.ArchiveID
+	AllHeard   bool // nobody else can have it
 }
 
 // Record returns the exact bytes of a record. Private metadata is opened for
@@ -66,18 +77,50 @@ func (e *Engine) FileByCID(ctx context.Context, tenant wire.TenantID, cid string
 }
 
 func (e *Engine) file(ctx context.Context, tenant wire.TenantID, key wire.Digest, missing *fault.Error, match func(*wire.Record) bool) (File, error) {
-	held, found, err := e.one(ctx, tenant, key, missing, func(r *wire.Record) bool { return r.Kind == wire.KindFile && r.File != nil && match(r) })
+	is := func(r *wire.Record) bool { return r.Kind == wire.KindFile && r.File != nil && match(r) }
+	held, found, err := e.one(ctx, tenant, key, missing, is)
 	if err != nil {
 		return File{}, err
 	}
-	// An archive that is not enrolled is not asked for bytes: nobody could tell
-	// its wrong ones from right ones before the last.
-	enrolled := e.cfg.Archives.Enrolled()
 	f := File{File: *held.Record.File}
-	f.ArchiveIDs = slices.DeleteFunc(slices.Clone(held.ArchiveIDs), func(id wire.ArchiveID) bool { return !slices.Contains(enrolled, id) })
-	f.AllHeard = !doubtful(found) && len(f.ArchiveIDs) == len(held.ArchiveIDs)
+	var all bool
+	f.ArchiveIDs, all = e.askable(held.ArchiveIDs)
+	f.AllHeard = all && !doubtful(found)
 	f.ID = held.Record.ID
+	for i := range found.Records {
+		h := &found.Records[i]
+		_, public := wire.Visible(&h.Record, wire.Public)
+		f.Public = f.Public || public && is(&h.Record) && h.Record.File.SHA256 == f.SHA256 && found.Vouched(h)
+	}
 	return f, nil
+}
+
+// Block looks for a block, by its digest, among all files that a tenant may read.
+// NotFound, CID_NOT_FOUND, is said only when every enrolled archive was heard.
+func (e *Engine) Block(ctx context.Context, tenant wire.TenantID, digest wire.Digest) (Block, error) {
+	missing := fault.New(fault.NotFound, "CID_NOT_FOUND", "cid: there is no such block for this key's tenant")
+	var holders []wire.ArchiveID
+	_, found, err := e.one(ctx, tenant, digest, missing, func(r *wire.Record) bool { return r.Kind == wire.KindFile && r.File != nil })
+	if err != nil {
+		return Block{}, err
+	}
+	for i := range found.Records {
+		if r := &found.Records[i]; r.Record.Kind == wire.KindFile && r.Record.File != nil {
+			holders = append(holders, r.ArchiveIDs...)
+		}
+	}
+	slices.Sort(holders)
+	ids, all := e.askable(slices.Compact(holders))
+	return Block{ArchiveIDs: ids, AllHeard: all && !doubtful(found)}, nil
+}
+
+// askable returns those of the holders that are asked for bytes: of one that is
+// not enrolled nobody could tell wrong bytes from right ones before the last. all
+// is false if one is left out.
+func (e *Engine) askable(holders []wire.ArchiveID) (ids []wire.ArchiveID, all bool) {
+	enrolled := e.cfg.Archives.Enrolled()
+	ids = slices.DeleteFunc(slices.Clone(holders), func(id wire.ArchiveID) bool { return !slices.Contains(enrolled, id) })
+	return ids, len(ids) == len(holders)
 }
 
 // one returns the first record under key that matches, of an enrolled archive if
