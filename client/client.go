@@ -155,12 +155,17 @@ func (c *Client) base() string {
 
 // send posts s as multipart/form-data, streamed.
 func (c *Client) send(ctx context.Context, path string, s Submission) (*http.Response, error) {
+	return c.post(ctx, path, s.IdempotencyKey, s.write)
+}
+
+// post posts a form while it is written.
+func (c *Client) post(ctx context.Context, path, idempotencyKey string, fill func(*multipart.Writer) error) (*http.Response, error) {
 	read, write := io.Pipe()
 	form := multipart.NewWriter(write)
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		err := s.write(form)
+		err := fill(form)
 		if err == nil {
 			err = form.Close()
 		}
@@ -175,8 +180,8 @@ func (c *Client) send(ctx context.Context, path string, s Submission) (*http.Res
 		return nil, fault.Wrap(fault.Invalid, fmt.Errorf("client: %w", err))
 	}
 	req.Header.Set("Content-Type", form.FormDataContentType())
-	if s.IdempotencyKey != "" {
-		req.Header.Set("Idempotency-Key", s.IdempotencyKey)
+	if idempotencyKey != "" {
+		req.Header.Set("Idempotency-Key", idempotencyKey)
 	}
 	return c.do(req)
 }
@@ -248,15 +253,19 @@ func (c *Client) do(req *http.Request) (*http.Response, error) {
 // CodeUnreachable is the code of a request that got no answer.
 const CodeUnreachable = "UNREACHABLE"
 
-// problem reads a refusal (RFC 9457).
+// problem reads a refusal (RFC 9457), or one in the words of Kubo.
 func problem(resp *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, MaxAnswer))
 	if err != nil {
 		return fault.New(fault.Transient, CodeUnreachable, "client: %s: %w", resp.Status, err)
 	}
 	var p struct{ Code, Detail string }
+	var kubo struct{ Message, Reason string }
 	if json.Unmarshal(body, &p) != nil || p.Detail == "" {
-		p.Detail = string(bytes.TrimSpace(body))
+		p.Code, p.Detail = "", string(bytes.TrimSpace(body))
+		if json.Unmarshal(body, &kubo) == nil && kubo.Message != "" {
+			p.Code, p.Detail = kubo.Reason, kubo.Message
+		}
 	}
 	e := fault.New(kindOf(resp.StatusCode), p.Code, "%s: %s", resp.Status, p.Detail)
 	if d, err := time.ParseDuration(resp.Header.Get("Retry-After") + "s"); err == nil {

@@ -13,6 +13,7 @@ import (
 
 // blobCmd works with files by their CID alone, as IPFS tools do.
 type blobCmd struct {
+	Put blobPut `cmd:"" help:"Store files and print their CIDs, without sealing them unless told to."`
 	Get getCmd  `cmd:"" help:"Fetch a stored file by its CID; the same as verae get."`
 	Cid blobCid `cmd:"" help:"Compute the CID that files have, here and without a server: what ipfs add says, with --cid-version=1 --raw-leaves and the same chunker and links."`
 }
@@ -57,6 +58,13 @@ type cidLine struct {
 	MaxLinks  int         `json:"maxLinks"`
 }
 
+func newCIDLine(path string, sums blob.Sums, p blob.Profile) cidLine {
+	return cidLine{
+		Name: path, CID: sums.CID, Size: sums.Size, DAGSize: sums.DAGSize,
+		SHA256: sums.SHA256, SHA1: fmt.Sprintf("%x", sums.SHA1), ChunkSize: p.ChunkSize, MaxLinks: p.MaxLinks,
+	}
+}
+
 // Run prints the CIDs, a line each.
 func (c *blobCid) Run(s *session) error {
 	p, err := c.profile()
@@ -68,10 +76,7 @@ func (c *blobCid) Run(s *session) error {
 		if err != nil {
 			return err
 		}
-		return s.print(cidLine{
-			Name: path, CID: sums.CID, Size: sums.Size, DAGSize: sums.DAGSize,
-			SHA256: sums.SHA256, SHA1: fmt.Sprintf("%x", sums.SHA1), ChunkSize: p.ChunkSize, MaxLinks: p.MaxLinks,
-		}, func() { s.line(sums.CID, path) })
+		return s.print(newCIDLine(path, sums, p), func() { s.line(sums.CID, path) })
 	})
 }
 

@@ -6,6 +6,7 @@
 //	verae put FILE...            seal files and store them
 //	verae get CID                fetch a stored file
 //	verae blob cid FILE...|-     the CID that a file has, computed here
+//	verae blob put FILE...       store files without sealing them
 //	verae blob get CID           the same as verae get
 //	verae retain FILE|SHA256     keep what is attached until a day; extended, never shortened
 //	verae hold, verae release    put a legal hold on what is attached, and take it off
