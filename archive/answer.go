@@ -74,40 +74,6 @@ func (n *Node) Answer(ctx context.Context, q wire.Query) (wire.Reply, bool, erro
 	}, true, nil
 }
 
-// FileOf returns a file whose DAG has the block with the multihash digest of cid,
-// if there is a record of one that viewer may read: his own, or shared with him
-// in mode C. If several are, one whose root is cid is preferred. False means that
-// there is none for this caller.
-func (n *Node) FileOf(ctx context.Context, viewer wire.TenantID, cid string, digest [32]byte) (wire.File, bool, error) {
-	ready := n.keys.set.Ready()
-	s, ok := n.mayShow(viewer, digest) // also where keys knows it alone: see Answer
-	absent := n.keys.set.Test(digest) == bloom.Absent
-	if absent && ok {
-		n.confirm(s, false)
-	}
-	if absent || !ok {
-		return wire.File{}, false, nil
-	}
-	if err := n.enter(); err != nil {
-		return wire.File{}, false, err
-	}
-	defer n.leave()
-	rows := 0
-	s.keys = ready
-	records, _, err := n.visible(ctx, digest, viewer, &s, func(r row) bool {
-		rows++
-		return r.kind == wire.KindFile && r.roles&roleBlock != 0
-	})
-	if err == nil {
-		n.confirm(s, rows > 0)
-	}
-	if err != nil || len(records) == 0 {
-		return wire.File{}, false, err
-	}
-	i := max(slices.IndexFunc(records, func(r wire.Record) bool { return r.File.CID == cid }), 0)
-	return *records[i].File, true, nil
-}
-
 // visible returns the durable records under digest that want takes and viewer
 // may see, as he may see them, in log order, and how many of his own are lost and
 // have not been stored again. s sees what is read.

@@ -160,6 +160,63 @@ func TestFileOf(t *testing.T) {
 	}
 }
 
+// Everybody sees what is shared with everybody in mode C, and nothing else.
+func TestFileOfEverybody(t *testing.T) {
+	n := newNode(t)
+	store := n.cfg.Files.(*files)
+	for i, share := range []wire.Share{{TenantID: carol, Mode: wire.ModeFiles}, {TenantID: wire.Public, Mode: wire.ModeMetadata}, {TenantID: wire.Public, Mode: wire.ModeFiles}} {
+		name := string(rune('a' + i))
+		r := fileRecord(alice, digest("subject "+name))
+		r.File.SHA256, r.ShareWith = digest("file "+name), []wire.Share{share}
+		store.add(r.File.SHA256, digest("block "+name))
+		mustPut(t, n, r)
+		for _, cid := range []string{"", fileCID} {
+			got, ok, err := n.FileOf(t.Context(), wire.Public, cid, digest("block "+name))
+			if public := i == 2; err != nil || ok != public || public && got.SHA256 != r.File.SHA256 {
+				t.Errorf("shared with %s: %v %+v, %v", share, ok, got, err)
+			}
+		}
+		if _, ok, err := n.FileOf(t.Context(), alice, "", digest("block "+name)); err != nil || !ok {
+			t.Errorf("its owner: %v, %v", ok, err)
+		}
+	}
+	q := query(wire.Public, digest("subject c"))
+	if reply, ok, err := n.Answer(t.Context(), q); err != nil || !ok || len(reply.Records) != 1 {
+		t.Errorf("a query without a key: %v, %v", ok, err)
+	}
+	q.SHA256 = digest("subject a")
+	if _, ok, err := n.Answer(t.Context(), q); err != nil || ok {
+		t.Errorf("a query without a key about what is not everybody's: %v, %v", ok, err)
+	}
+}
+
+// A file that was recorded many times is found by its first record.
+func TestFileOfReadsNoMoreThanItNeeds(t *testing.T) {
+	n := newNode(t)
+	r := fileRecord(alice, digest("subject"))
+	n.cfg.Files.(*files).add(r.File.SHA256, digest("root"))
+	mustPut(t, n, r)
+	const more = 50
+	for i := range more {
+		r.Part = i + 3
+		mustPut(t, n, r)
+	}
+	var s sight
+	hits, rows, err := n.blockHits(t.Context(), digest("root"), alice, &s)
+	if err != nil || len(hits) != more+1 || rows != more+1 {
+		t.Fatalf("%d hits of %d rows, %v", len(hits), rows, err)
+	}
+	hits[1].id = wire.RecordID{} // would be damage
+	for _, cid := range []string{"", fileCID} {
+		if f, ok, err := n.firstFile(t.Context(), hits, alice, cid, &s); !ok || err != nil || f.CID != fileCID {
+			t.Errorf("%q: %v, %v", cid, ok, err)
+		}
+	}
+	if _, _, err := n.firstFile(t.Context(), hits, alice, otherCID, &s); !fault.Is(err, fault.Corrupt) {
+		t.Errorf("another root: %v", err)
+	}
+}
+
 func TestCheckMissesTheBytesOfAFile(t *testing.T) {
 	c := testConfig(vfs.NewMem(), "archive-a")
 	mustInit(t, c)
