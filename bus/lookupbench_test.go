@@ -14,8 +14,9 @@ import (
 )
 
 // Lookups at three real archives that are mirrored: of what nobody has, and of what
-// two have, so that only those are named, in turns with one raw request/reply of the
-// same sizes, which is the limit. Then archive-c dies.
+// two have, so that only those are named and asked, in turns with one raw request/reply
+// of the same sizes, which is the limit, and with one that everybody hears. Then
+// archive-c dies.
 func BenchmarkLookupWithMirrors(b *testing.B) {
 	f, w := mirroredFleet(b, time.Minute, "archive-a", "archive-b", "archive-c")
 	for _, id := range w.roster.Enrolled() {
@@ -38,8 +39,9 @@ func BenchmarkLookupWithMirrors(b *testing.B) {
 	if _, err := peer.listen("raw", "", func(m *nats.Msg) { m.Respond(reply) }); err != nil {
 		b.Fatal(err)
 	}
-	g := &receipts.Gatherer{Asker: w.archives, Roster: w.roster, Mirrors: w.mirrors, Wait: waitArchive}
-	lookup := func(b *testing.B, d wire.Digest, records int, complete bool) time.Duration {
+	g := &receipts.Gatherer{Asker: w.archives, Roster: w.roster, Mirrors: w.mirrors, Wait: waitArchive, Direct: 17}
+	everybody := &receipts.Gatherer{Asker: w.archives, Roster: w.roster, Mirrors: w.mirrors, Wait: waitArchive}
+	lookup := func(b *testing.B, g *receipts.Gatherer, d wire.Digest, records int, complete bool) time.Duration {
 		start := time.Now()
 		found, err := g.Gather(b.Context(), d, tenantA, nil)
 		if took := time.Since(start); err == nil && len(found.Records) == records && found.Complete == complete {
@@ -50,19 +52,22 @@ func BenchmarkLookupWithMirrors(b *testing.B) {
 	}
 	run := func(name string, complete bool) {
 		b.Run(name, func(b *testing.B) {
-			var raws, hits, misses []time.Duration
+			var raws, hits, broadcasts, misses []time.Duration
 			for i := range b.N {
 				start := time.Now()
 				if _, err := w.conn.ctl.RequestWithContext(b.Context(), "raw", request); err != nil {
 					b.Fatal(err)
 				}
 				raws = append(raws, time.Since(start))
-				hits = append(hits, lookup(b, q.SHA256, 1, complete))
-				misses = append(misses, lookup(b, digestOf(fmt.Sprint("absent ", i)), 0, complete))
+				hits = append(hits, lookup(b, g, q.SHA256, 1, complete))
+				broadcasts = append(broadcasts, lookup(b, everybody, q.SHA256, 1, complete))
+				misses = append(misses, lookup(b, g, digestOf(fmt.Sprint("absent ", i)), 0, complete))
 			}
 			b.ReportMetric(p50(raws), "ns-p50-raw-limit")
 			b.ReportMetric(p50(hits), "ns-p50-hit")
 			b.ReportMetric(p50(hits)/p50(raws), "x-limit-hit")
+			b.ReportMetric(p50(broadcasts), "ns-p50-broadcast")
+			b.ReportMetric(p50(broadcasts)/p50(raws), "x-limit-broadcast")
 			b.ReportMetric(p99(raws), "ns-p99-raw-limit")
 			b.ReportMetric(p99(hits), "ns-p99-hit")
 			b.ReportMetric(p99(hits)/p99(raws), "x-limit-p99-hit")
@@ -73,7 +78,7 @@ func BenchmarkLookupWithMirrors(b *testing.B) {
 	run("all alive", true)
 	b.Run("nobody has it", func(b *testing.B) {
 		for i := range b.N {
-			lookup(b, digestOf(fmt.Sprint("absent ", i)), 0, true)
+			lookup(b, g, digestOf(fmt.Sprint("absent ", i)), 0, true)
 		}
 		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "lookups/s")
 	})

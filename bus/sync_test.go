@@ -108,9 +108,9 @@ func (f *fleet) start(t testing.TB, d *depot) {
 	must(err)
 	d.puller = archive.NewPuller(d.node, d.files, d.peers, nil)
 	d.reconciler = archive.NewReconciler(archive.ReconcilerConfig{Node: d.node, Puller: d.puller, Fleet: d.peers, Copies: 2})
-	d.sync, err = ServeSync(d.conn, SyncConfig{Node: d.node, Blobs: d.files, Peers: d.peers, Puller: d.puller, Reconciler: d.reconciler})
-	must(err)
 	d.service, err = ServeArchive(d.conn, d.node, d.files, ArchiveConfig{})
+	must(err)
+	d.sync, err = ServeSync(d.conn, SyncConfig{Node: d.node, Blobs: d.files, Peers: d.peers, Puller: d.puller, Reconciler: d.reconciler, Queries: d.service})
 	must(err)
 	eventually(t, string(d.id)+" is enrolled and heard, and alive if it takes records", func() bool {
 		hello := d.node.Hello()

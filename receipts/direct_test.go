@@ -13,27 +13,31 @@ import (
 	"github.com/verae/archive/wire"
 )
 
-// TestDirectQuestionsGoToTheNamedAlone: from as many archives on as was set, and
-// only while no stranger could miss the question.
+// TestDirectQuestionsGoToTheNamedAlone: from as many archives on as was set, or where
+// that takes no more messages, and only while no stranger could miss the question.
 func TestDirectQuestionsGoToTheNamedAlone(t *testing.T) {
 	for _, c := range []struct {
 		direct   int
+		named    roster
 		stranger bool
 		alone    bool
 	}{
-		{0, false, false}, {1, false, true}, {3, false, true}, {4, false, false}, {1, true, false},
+		{0, three[:1], false, false}, {0, three, false, false}, {1, three[:1], true, false}, {9, three[:1], true, false},
+		{1, three, false, true}, {3, three, false, true}, {4, three, false, false}, {4, three[:2], false, true}, {4, three[:1], false, true},
 	} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := quiet(t)
-				f.members[1].mirrored = false
+				for _, m := range f.members[:len(c.named)] {
+					m.mirrored = false
+				}
 				g := f.gatherer()
 				g.Direct, g.Unlisted = c.direct, census(c.stranger)
 				got, err := g.Gather(t.Context(), subject, acme, nil)
 				if err != nil || got.Complete == c.stranger {
 					t.Errorf("%+v, %v", got, err)
 				}
-				if diff := cmp.Diff([]asking{{roster{"archive-b"}, c.alone}}, f.asks); diff != "" {
+				if diff := cmp.Diff([]asking{{c.named, c.alone}}, f.asks); diff != "" {
 					t.Errorf("asked (-want +got):\n%s", diff)
 				}
 			})

@@ -39,8 +39,8 @@ type Gatherer struct {
 	SampleEvery int
 
 	// Direct is from how many enrolled archives on only those are asked of whom an
-	// answer is expected, if no unlisted archive may be listening. 0 means that
-	// everybody is asked.
+	// answer is expected, if no unlisted archive may be listening; with fewer it is so
+	// where that takes no more messages. 0 means that everybody is asked.
 	Direct int
 
 	// Log gets a warning for every record that was lost on the way. Nil discards.
@@ -94,7 +94,9 @@ func passed(ctx context.Context) bool { return context.Cause(ctx) == errPassed }
 // gather runs until ctx, which has the deadline of the wait, ends. The caller
 // ends f.
 func (g *Gatherer) gather(ctx context.Context, q question, f *fanout) (Gathered, error) {
-	expected := slices.Compact(slices.Sorted(slices.Values(g.Roster.Enrolled())))
+	expected := g.Roster.Enrolled()
+	slices.Sort(expected)
+	expected = slices.Compact(expected)
 	run := g.begin(q, expected)
 	if !run.others.may() && len(expected) == 0 {
 		return run.result(wire.ReasonNoArchives), nil
@@ -102,6 +104,7 @@ func (g *Gatherer) gather(ctx context.Context, q question, f *fanout) (Gathered,
 	named := g.silence(run)
 	if run.done() {
 		g.meter().unasked.Inc()
+		g.meter().asked(run, 0)
 		return run.result(wire.ReasonAll), nil
 	}
 	query := wire.Query{
@@ -110,8 +113,9 @@ func (g *Gatherer) gather(ctx context.Context, q question, f *fanout) (Gathered,
 	}
 	asked := f.prepare(ctx)
 	var err error
-	f.next, f.stop, err = g.Asker.Ask(f.asking, query, named, g.Direct > 0 && len(expected) >= g.Direct && !run.others.present)
+	f.next, f.stop, err = g.Asker.Ask(f.asking, query, named, g.alone(run, len(named)))
 	asked()
+	g.meter().asked(run, len(named)) // while the archives are at it
 	switch {
 	case err == nil:
 		f.run = run
@@ -122,26 +126,35 @@ func (g *Gatherer) gather(ctx context.Context, q question, f *fanout) (Gathered,
 	return Gathered{}, fmt.Errorf("receipts: ask for %s: %w", q.digest, err)
 }
 
+// alone reports whether nobody but the named archives is asked. A broadcast is one
+// message and one to each archive, a question to one is two.
+func (g *Gatherer) alone(run *gathering, named int) bool {
+	enrolled := len(run.expected)
+	return g.Direct > 0 && !run.others.present && (enrolled >= g.Direct || 2*named <= enrolled+1)
+}
+
 func (g *Gatherer) begin(q question, expected []wire.ArchiveID) *gathering {
 	records, bytes := cmp.Or(g.MaxRecords, MaxRecords), cmp.Or(g.MaxBytes, MaxBytes)
 	run := &gathering{
 		question: q,
 		drop:     g.meter().drop,
-		part:     g.meter().part,
+		gone:     g.meter().gone.Inc,
 		speaks:   speaks(g.Roster),
 		doubted:  doubted(g.Roster),
-		log:      cmp.Or(g.Log, slog.New(slog.DiscardHandler)),
+		log:      cmp.Or(g.Log, discard),
 		expected: append([]wire.ArchiveID{}, expected...),
 		answers:  make(map[wire.ArchiveID]*answer, len(expected)),
 		held:     newHoldings(records, bytes),
 		others: strangers{
 			listen:  func() bool { return g.unlisted() || g.joined(expected) || !current(g.Roster) },
-			retired: retired(g.Roster), ids: map[wire.ArchiveID]bool{},
-			held: newHoldings(max(1, records/unlistedShare), bytes/unlistedShare),
+			retired: retired(g.Roster),
+			held:    newHoldings(max(1, records/unlistedShare), bytes/unlistedShare),
 		},
 	}
-	for _, id := range expected {
-		run.answers[id] = &answer{doubted: run.doubted(id)}
+	answers := make([]answer, len(expected))
+	for i, id := range expected {
+		answers[i].doubted = run.doubted(id)
+		run.answers[id] = &answers[i]
 	}
 	run.unheard, run.open = len(expected), len(expected)
 	if g.Mirrors != nil {
@@ -149,6 +162,8 @@ func (g *Gatherer) begin(q question, expected []wire.ArchiveID) *gathering {
 	}
 	return run
 }
+
+var discard = slog.New(slog.DiscardHandler)
 
 func (g *Gatherer) unlisted() bool { return g.Unlisted != nil && g.Unlisted() }
 

@@ -15,7 +15,7 @@ const MaxPages = 1 << 12
 type gathering struct {
 	question
 	drop   func(reason string)
-	part   func(part string, n int)
+	gone   func() // counts an archive that the question did not reach
 	speaks func(wire.ArchiveID, string) bool
 	log    *slog.Logger
 
@@ -24,6 +24,7 @@ type gathering struct {
 
 	expected []wire.ArchiveID // sorted
 	answers  map[wire.ArchiveID]*answer
+	silent   int // archives that have nothing by their mirrors
 	unheard  int // answers that are not whole
 	open     int // answers that are waited for
 	held     holdings
@@ -32,11 +33,12 @@ type gathering struct {
 
 // answer is what one archive has said so far.
 type answer struct {
-	pages int // how many there are; 0 before the first
-	seen  map[int]bool
-	boot  string // the process that said it
-	of    string // what its pages have in common, and no other answer of that process
-	holes bool   // something of it was lost: it will never be whole
+	pages int          // how many there are; 0 before the first
+	got   int          // how many of them came
+	seen  map[int]bool // which, if there are several
+	boot  string       // the process that said it
+	of    string       // what its pages have in common, and no other answer of that process
+	holes bool         // something of it was lost: it will never be whole
 
 	silence  *Silence // what its mirror said, if it has nothing by that
 	believed bool     // that counts as its answer, until it gives one
@@ -61,7 +63,7 @@ func (g *gathering) take(ctx context.Context, r wire.Reply) {
 		g.drop(dropUnlisted)
 		return
 	}
-	if a.seen != nil && a.boot != r.Boot {
+	if a.pages > 0 && a.boot != r.Boot {
 		// Two processes answer under one id and nobody knows which is the
 		// archive: what either says can not be called complete.
 		g.drop(dropTwoProcesses)
@@ -103,7 +105,7 @@ func (g *gathering) take(ctx context.Context, r wire.Reply) {
 // when a cap is reached, and a mirror's word is no answer any more once a mirror
 // was wrong.
 func (g *gathering) settle(a *answer) {
-	whole := len(a.seen) == a.pages && !a.holes && (a.pages > 0 || a.believed)
+	whole := a.got == a.pages && !a.holes && (a.pages > 0 || a.believed)
 	closed := whole && (a.pages > 0 || !a.sampled) || a.gone
 	g.unheard += change(a.whole, whole)
 	g.open += change(a.closed, closed)
@@ -125,7 +127,7 @@ func change(was, is bool) int {
 func (g *gathering) leave(id wire.ArchiveID) {
 	if a := g.answers[id]; a != nil && !a.gone {
 		a.gone = true
-		g.part(partGone, 1)
+		g.gone()
 		g.settle(a)
 	}
 }
@@ -144,13 +146,16 @@ func (g *gathering) page(a *answer, r wire.Reply) (reason string) {
 		return dropPageRange
 	case a.pages != 0 && (a.pages != pages || a.of != r.Answer):
 		return dropPageTotal
-	case a.seen[page]:
+	case a.seen[page] || a.got == a.pages && a.got > 0:
 		return dropPageTwice
 	}
-	if a.seen == nil {
-		a.pages, a.seen, a.boot, a.of = pages, map[int]bool{}, r.Boot, r.Answer
+	a.pages, a.boot, a.of = pages, r.Boot, r.Answer
+	if a.got++; pages > 1 {
+		if a.seen == nil {
+			a.seen = map[int]bool{}
+		}
+		a.seen[page] = true
 	}
-	a.seen[page] = true
 	return ""
 }
 

@@ -35,7 +35,7 @@ type holdings struct {
 }
 
 func newHoldings(maxRecords, maxBytes int) holdings {
-	return holdings{maxRecords: maxRecords, maxBytes: maxBytes, byID: map[wire.RecordID]*Held{}}
+	return holdings{maxRecords: maxRecords, maxBytes: maxBytes}
 }
 
 // add merges a verified record that archive holds. It returns the archives
@@ -48,6 +48,9 @@ func (h *holdings) add(archive wire.ArchiveID, r wire.Record) (short []wire.Arch
 	if held, ok := h.byID[r.ID]; ok {
 		held.merge(r, from)
 		return nil
+	}
+	if h.byID == nil {
+		h.byID = map[wire.RecordID]*Held{}
 	}
 	h.byID[r.ID] = &Held{Record: r, ArchiveIDs: from}
 	heap.Push(&h.ids, r.ID)

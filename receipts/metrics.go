@@ -16,6 +16,8 @@ type metrics struct {
 	dropped    *prometheus.CounterVec
 	archives   *prometheus.CounterVec
 	unasked    prometheus.Counter
+
+	named, silent, sampled, gone prometheus.Counter // of archives
 }
 
 // How archives take part in gatherings, as they are counted.
@@ -51,9 +53,8 @@ func newMetrics() *metrics {
 			Help: "Fan-outs for which nobody was asked, because no archive had anything by its mirror.",
 		}),
 	}
-	for _, part := range []string{partNamed, partSilent, partSampled, partGone} {
-		m.archives.WithLabelValues(part)
-	}
+	m.named, m.silent = m.archives.WithLabelValues(partNamed), m.archives.WithLabelValues(partSilent)
+	m.sampled, m.gone = m.archives.WithLabelValues(partSampled), m.archives.WithLabelValues(partGone)
 	for _, reason := range dropReasons {
 		m.dropped.WithLabelValues(reason) // present from the start, at 0
 	}
@@ -62,7 +63,10 @@ func newMetrics() *metrics {
 
 func (m *metrics) drop(reason string) { m.dropped.WithLabelValues(reason).Inc() }
 
-func (m *metrics) part(part string, n int) { m.archives.WithLabelValues(part).Add(float64(n)) }
+func (m *metrics) asked(run *gathering, named int) {
+	m.named.Add(float64(named))
+	m.silent.Add(float64(run.silent))
+}
 
 func (m *metrics) end(g Gathered, err error, took time.Duration) {
 	reason := g.Reason

@@ -42,14 +42,13 @@ func (g *Gatherer) silence(run *gathering) (named []wire.ArchiveID) {
 			silent = append(silent, a)
 		}
 	}
+	run.silent = len(silent)
 	g.sample(run, silent)
-	g.meter().part(partSilent, len(silent))
 	for _, id := range run.expected {
 		if !run.answers[id].closed {
 			named = append(named, id)
 		}
 	}
-	g.meter().part(partNamed, len(named))
 	return named
 }
 
@@ -70,7 +69,7 @@ func (g *Gatherer) sample(run *gathering, silent []*answer) {
 		a := silent[rand.IntN(len(silent))]
 		a.sampled = true
 		run.settle(a)
-		g.meter().part(partSampled, 1)
+		g.meter().sampled.Inc()
 	}
 }
 

@@ -106,6 +106,9 @@ func (s *strangers) add(id wire.ArchiveID, r wire.Record) bool {
 	if !s.ids[id] && len(s.ids) >= MaxUnlisted {
 		return false
 	}
+	if s.ids == nil {
+		s.ids = map[wire.ArchiveID]bool{}
+	}
 	s.ids[id] = true
 	return len(s.held.add(id, r)) == 0
 }

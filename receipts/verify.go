@@ -58,7 +58,7 @@ func (q *question) admit(r wire.Record) (out wire.Record, reason string, hole bo
 	if !q.under(&r) {
 		return r, dropForeignKey, false
 	}
-	if !wellFormed(r) {
+	if r.CheckForm() != nil {
 		return r, dropMalformed, false
 	}
 	if mode != wire.ModeProofs && len(r.Body) == 0 && !r.BodySHA256.IsZero() {
@@ -77,8 +77,9 @@ func fill(r *wire.Record) bool {
 	if r.Retention.Check() != nil {
 		return false
 	}
+	p := r.Portable()
 	if len(r.Body) > 0 {
-		body := r.Portable().BodySHA256()
+		body := p.BodySHA256()
 		if !r.BodySHA256.IsZero() && r.BodySHA256 != body {
 			return false
 		}
@@ -86,7 +87,7 @@ func fill(r *wire.Record) bool {
 	} else {
 		r.Body = nil
 	}
-	id := r.ComputeID()
+	id := p.IDOver(r.BodySHA256)
 	if !r.ID.IsZero() && r.ID != id {
 		return false
 	}
@@ -103,13 +104,6 @@ func fill(r *wire.Record) bool {
 		r.File = &f
 	}
 	return true
-}
-
-// wellFormed reports whether r keeps the rules of a record. The body is left to
-// Assemble: metadata that is no JSON still has a digest to show.
-func wellFormed(r wire.Record) bool {
-	r.Body = nil
-	return r.Check() == nil
 }
 
 // under reports whether r belongs under the digest: it is the record's subject,
