@@ -198,7 +198,7 @@ func (n *fakeNode) FileLost(sha256 [32]byte) bool {
 }
 
 func (n *fakeNode) FileOf(_ context.Context, viewer wire.TenantID, cid string, digest [32]byte) (wire.File, bool, error) {
-	if c, err := blob.ParseCID(cid); err != nil || c.Digest != digest {
+	if c, err := blob.ParseCID(cid); cid != "" && (err != nil || c.Digest != digest) {
 		n.t.Errorf("FileOf(%s) with the digest %x", cid, digest)
 	}
 	n.mu.Lock()

@@ -15,8 +15,8 @@ type Node interface {
 	// silence: nothing, or nothing for him.
 	Answer(ctx context.Context, q wire.Query) (wire.Reply, bool, error)
 	// FileOf returns a file in whose DAG is the block with the multihash digest
-	// of the canonical CID, if viewer may read one; that CID's own is preferred.
-	// The viewer is a tenant, or wire.Public.
+	// of the canonical CID, if viewer may read one; that CID's own is preferred,
+	// an empty one takes any. The viewer is a tenant, or wire.Public.
 	FileOf(ctx context.Context, viewer wire.TenantID, cid string, digest [32]byte) (wire.File, bool, error)
 	// FileLost reports whether the bytes of a file are known to be lost here.
 	FileLost(sha256 [32]byte) bool

@@ -109,8 +109,9 @@ func (r *fileReader) askAhead() {
 	ch := make(chan fetched, 1)
 	r.queue = append(r.queue, ch)
 	r.running.Go(func() {
-		data, err := r.get(off)
-		ch <- fetched{data, err}
+		var next fetched
+		next.err = guarded(func() (err error) { next.data, err = r.get(off); return err })
+		ch <- next
 	})
 }
 

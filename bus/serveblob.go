@@ -17,9 +17,13 @@ func (s *ArchiveService) onBlob(ctx context.Context, msg *nats.Msg) {
 	var taken bool
 	switch op := msg.Header.Get(wire.HeaderOp); op {
 	case wire.OpRead:
-		taken = s.reads.try(func(ctx context.Context) { s.finish(msg, s.read(ctx, msg)) })
+		taken = s.reads.try(func(ctx context.Context) {
+			s.finish(msg, guarded(func() error { return s.read(ctx, msg) }))
+		})
 	case wire.OpBlock:
-		taken = s.reads.try(func(ctx context.Context) { s.finish(msg, s.block(ctx, msg)) })
+		taken = s.reads.try(func(ctx context.Context) {
+			s.finish(msg, guarded(func() error { return s.block(ctx, msg) }))
+		})
 	case wire.OpHas:
 		taken = s.reads.try(func(ctx context.Context) { s.finish(msg, s.has(ctx, msg)) })
 	case wire.OpOpen, wire.OpData, wire.OpCommit, wire.OpAbort:

@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"runtime/debug"
 	"strconv"
 
 	"github.com/nats-io/nats.go"
@@ -67,7 +68,7 @@ func (s *ArchiveService) block(ctx context.Context, msg *nats.Msg) error {
 	if err != nil {
 		return err
 	}
-	file, visible, err := s.node.FileOf(ctx, r.viewer, r.cid.String(), r.cid.Digest)
+	file, visible, err := s.node.FileOf(ctx, r.viewer, "", r.cid.Digest)
 	if err != nil {
 		return err
 	}
@@ -80,10 +81,12 @@ func (s *ArchiveService) block(ctx context.Context, msg *nats.Msg) error {
 	}
 	more := nats.Header{}
 	more.Set(wire.HeaderSize, strconv.FormatInt(size, 10))
-	// Also to a tenant who has the block in a file of his own: caches that others
-	// share may keep what is everybody's.
-	if _, public, err := s.node.FileOf(ctx, wire.Public, r.cid.String(), r.cid.Digest); err == nil && public {
-		more.Set(wire.HeaderPublic, "true")
+	if r.Length == 0 { // told once, with the size
+		// Also to a tenant who has the block in a file of his own: caches that
+		// others share may keep what is everybody's.
+		if _, public, err := s.node.FileOf(ctx, wire.Public, "", r.cid.Digest); err == nil && public {
+			more.Set(wire.HeaderPublic, "true")
+		}
 	}
 	s.respondBytes(msg, r.Offset, data, more)
 	return nil
@@ -114,4 +117,15 @@ func (s *ArchiveService) respondBytes(msg *nats.Msg, off int64, data []byte, hea
 	}
 	reply.Header.Set(wire.HeaderOffset, strconv.FormatInt(off, 10))
 	s.sent(msg.RespondMsg(reply))
+}
+
+// guarded does something for somebody else, whose request must not end the process
+// of all when it meets a fault of ours.
+func guarded(do func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fault.New(fault.Internal, "", "bus: panic: %v: %s", p, debug.Stack())
+		}
+	}()
+	return do()
 }
