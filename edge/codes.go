@@ -52,6 +52,8 @@ var statusOfCode = map[fault.Kind]map[string]int{
 		splitter.CodeSubjectRequired:      http.StatusUnprocessableEntity,
 		splitter.CodeDigestMismatch:       http.StatusUnprocessableEntity,
 		splitter.CodeFileIsURL:            http.StatusUnprocessableEntity,
+		splitter.CodeFileRequired:         http.StatusUnprocessableEntity,
+		"OCR_NO_WORKER":                   http.StatusUnprocessableEntity, // package jobs
 		"IDEMPOTENCY_KEY_REUSED":          http.StatusUnprocessableEntity, // package jobs
 		"UNSUPPORTED":                     http.StatusUnprocessableEntity, // package jobs
 		"RETENTION_PAST":                  http.StatusUnprocessableEntity, // package jobs

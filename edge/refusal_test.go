@@ -63,6 +63,7 @@ func TestRefusedRequestsLeaveNothing(t *testing.T) {
 		{"short digest", json, `{"sha256":"da39a3ee5e6b4b0d3255bfef95601890afd80709"}`, 400, "BAD_DIGEST", "sha256", "40"},
 		{"digest and data disagree", json, `{"sha256":"` + strings.Repeat("0", 63) + `1","data":"x"}`, 422, "DIGEST_MISMATCH", "", ""},
 		{"file is a link", json, `{"files":["https://zap.example/engine/hydrate/1/"]}`, 422, "FILE_IS_URL", "files[0]", ""},
+		{"ocr of no file", json, `{"data":"x","ocr":true}`, 422, "FILE_REQUIRED", "ocr", ""},
 		{"reserved kind", json, `{"data":"x","attachments":[{"kind":"hold","dataBase64":"eA=="}]}`, 400, "RESERVED_KIND", "", ""},
 		{"metadata is a text", json, `{"data":"x","publicMetadata":"a"}`, 400, "BAD_FIELD", "publicMetadata", ""},
 		{"json over the limit", json, `{"data":"` + big + `"}`, 413, "TOO_LARGE", "", "MAX_JSON_BODY"},

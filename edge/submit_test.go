@@ -101,7 +101,7 @@ func TestStatusOfEveryPublishedCode(t *testing.T) {
 		splitter.CodeBadField: 400, splitter.CodeBadDigest: 400, splitter.CodeReservedKind: 400,
 		splitter.CodeTooLarge: 413, splitter.CodeUnsupportedMediaType: 415, splitter.CodeUnsupportedEncoding: 415,
 		splitter.CodeSubjectRequired: 422, splitter.CodeDigestMismatch: 422, splitter.CodeFileIsURL: 422,
-		"IDEMPOTENCY_KEY_REUSED": 422, "UNSUPPORTED": 422,
+		splitter.CodeFileRequired: 422, "IDEMPOTENCY_KEY_REUSED": 422, "UNSUPPORTED": 422, "OCR_NO_WORKER": 422,
 	}
 	for code, status := range want {
 		if got := statusOf(invalid(code)); got != status {

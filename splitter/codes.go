@@ -29,6 +29,7 @@ const (
 	CodeSubjectRequired      = "SUBJECT_REQUIRED"       // 422: nothing says which digest is meant
 	CodeDigestMismatch       = "DIGEST_MISMATCH"        // 422: two statements about a digest disagree
 	CodeFileIsURL            = "FILE_IS_URL"            // 422: a file field holds a link, not the file
+	CodeFileRequired         = "FILE_REQUIRED"          // 422: what is asked for needs a file, and none was sent
 )
 
 // refuse returns the refusal of a request for the field at fault. An empty

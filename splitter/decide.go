@@ -93,7 +93,7 @@ func (d *draft) decideOCR() error {
 		return refuse(CodeBadField, "ocr", "ocr:<index> counts the file fields from 0, and an index given names no file; correct it")
 	}
 	if d.ocr && d.chosen() == 0 {
-		return refuse(CodeBadField, "ocr", "there is no file to read; send one, or leave ocr out")
+		return refuse(CodeFileRequired, "ocr", "there is no file to read; send one, or leave ocr out")
 	}
 	return nil
 }

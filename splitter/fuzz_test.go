@@ -14,6 +14,7 @@ var codes = map[string]bool{
 	CodeBadContentType: true, CodeUnsupportedMediaType: true, CodeUnsupportedEncoding: true, CodeIncompleteBody: true, CodeMalformedMultipart: true,
 	CodeBadPart: true, CodeBadJSON: true, CodeUnknownField: true, CodeDuplicateField: true, CodeBadField: true, CodeBadDigest: true,
 	CodeReservedKind: true, CodeTooLarge: true, CodeSubjectRequired: true, CodeDigestMismatch: true, CodeFileIsURL: true,
+	CodeFileRequired: true,
 }
 
 // small limits let a fuzzer reach them.

@@ -241,12 +241,14 @@ func TestOCR(t *testing.T) {
 	mustForm(t, value("ocr", "false"), value("data", "x"))
 	for name, parts := range map[string][]string{
 		"no such file": {a, value("ocr:1", "true")}, "an empty input": {a, upload("files", "", ""), value("ocr:1", "true")},
-		"no file": {value("data", "x"), value("ocr", "true")}, "no word": {a, value("ocr", "on")},
+		"no word":        {a, value("ocr", "on")},
 		"no file at all": {value("data", "x"), value("ocr:0", "false")},
 	} {
 		_, _, err := readForm(t, strings.NewReader(body(parts...)), Config{})
 		refused(t, err, CodeBadField, "ocr", name[:0])
 	}
 	_, _, err := readJSON(t, strings.NewReader(`{"data":"x","ocr":true}`), Config{})
-	refused(t, err, CodeBadField, "ocr", "no file")
+	refused(t, err, CodeFileRequired, "ocr", "no file")
+	_, _, err = readForm(t, strings.NewReader(body(upload("files", "", ""), value("data", "x"), value("ocr", "true"))), Config{})
+	refused(t, err, CodeFileRequired, "ocr", "no file")
 }
