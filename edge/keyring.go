@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/wire"
 )
 
 // keyPoll is how often the key file is looked at for changes: a revoked key is
@@ -104,6 +106,19 @@ func (k *Keyring) Ready(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.err
+}
+
+// FetchesFiles reports whether a key is in force that may fetch files of the
+// tenant.
+func (k *Keyring) FetchesFiles(tenant wire.TenantID) bool {
+	k.refresh(context.Background())
+	now := time.Now()
+	for _, key := range *k.keys.Load() {
+		if key.May(ScopeFiles) && !key.expired(now) && slices.Contains(key.FileTenants(), tenant) {
+			return true
+		}
+	}
+	return false
 }
 
 // Authenticate returns the key with the given text. The errors are of kind

@@ -353,3 +353,29 @@ func FuzzParseKeyText(f *testing.F) {
 		}
 	})
 }
+
+// Whoever may fetch a tenant's files does so with a key of his own tenant, or one
+// that lists him; one that is expired or revoked fetches nothing.
+func TestFetchesFilesOfTheTenantsOfLiveKeys(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys.json")
+	mustKey(t, path, readSpec())
+	_, worker := mustKey(t, path, KeySpec{TenantID: "ocr", Tenants: []wire.TenantID{other}, Scopes: []Scope{ScopeFiles}})
+	mustKey(t, path, KeySpec{TenantID: "late", Scopes: []Scope{ScopeFiles}, Expires: time.Now().Add(-time.Hour)})
+	mustKey(t, path, KeySpec{TenantID: "own", Scopes: []Scope{ScopeStamp, ScopeFiles}})
+	for _, revoked := range []bool{false, true} {
+		if revoked {
+			if err := RevokeKey(path, worker.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ring, err := OpenKeyring(path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for tenant, want := range map[wire.TenantID]bool{acme: false, "ocr": !revoked, other: !revoked, "late": false, "own": true, "nobody": false} {
+			if got := ring.FetchesFiles(tenant); got != want {
+				t.Errorf("revoked %v, tenant %s: %v, want %v", revoked, tenant, got, want)
+			}
+		}
+	}
+}
