@@ -41,6 +41,7 @@ type aggregator struct {
 	census    *census // nil unless UNLISTED_ARCHIVES asks for it
 	gatherer  *receipts.Gatherer
 	engine    *jobs.Engine
+	outbox    *bus.OutboxService
 	disks     disks
 	edge      *edge.Server
 	keys      *edge.Keyring
@@ -54,7 +55,7 @@ type aggregator struct {
 // fails.
 func (a *aggregator) start() error {
 	for _, step := range []func() error{
-		a.startStores, a.startBus, a.startRoster, a.startMirrors, a.startCosigning, a.startEngine, a.startDoors, a.startURLs, a.startHTTP, a.startAdmin,
+		a.startStores, a.startBus, a.startRoster, a.startMirrors, a.startCosigning, a.startKeys, a.startEngine, a.startDoors, a.startURLs, a.startHTTP, a.startAdmin,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -179,7 +180,7 @@ func (a *aggregator) startEngine() (err error) {
 		Mirrors: a.silences(), Direct: a.direct(), Log: a.log,
 	}
 	a.engine, err = jobs.Open(jobs.Config{
-		Dir: a.path(dirJobs), Ledger: a.ledger, Archives: archives{a.client, a.roster}, Copies: archives{a.client, a.roster}, Gatherer: a.gatherer, Vault: a.vault, Announce: a.conn,
+		Dir: a.path(dirJobs), Ledger: a.ledger, Archives: archives{a.client, a.roster}, Copies: archives{a.client, a.roster}, Gatherer: a.gatherer, Vault: a.vault, Announce: a.conn, Fetchers: a.keys,
 		PutCopies: a.PutCopies, PutMinCopies: a.PutMinCopies, PutWait: time.Duration(a.PutWait) * time.Millisecond,
 		ResubmitWindow: a.window(), IdempotencyTTL: a.IdempotencyTTL, UploadIdle: time.Duration(a.UploadIdle) * time.Second, Late: time.Duration(a.Late) * time.Millisecond,
 		Room: a.disks.full, Log: a.log, OnFatal: exitOnFatal(a.log),
@@ -207,7 +208,8 @@ func (a *aggregator) startEngine() (err error) {
 // commit.
 const maxWatches = 256
 
-// startDoors opens the entrances on the bus: the poller's, and middleware's.
+// startDoors opens the entrances on the bus: the poller's, middleware's, and
+// bridges'.
 func (a *aggregator) startDoors() error {
 	watches := newIntake(maxWatches)
 	stop, err := a.conn.SubscribeWatch(func(w wire.Watch) {
@@ -228,13 +230,23 @@ func (a *aggregator) startDoors() error {
 	if err != nil {
 		return err
 	}
-	return a.stack.Push("middleware", serviceLimit, service.Drain)
+	if err := a.stack.Push("middleware", serviceLimit, service.Drain); err != nil {
+		return err
+	}
+	if a.outbox, err = bus.ServeOutbox(a.conn, a.engine, a.log); err != nil {
+		return err
+	}
+	return a.stack.Push("outbox", serviceLimit, a.outbox.Drain)
+}
+
+// startKeys reads who may call. The engine asks it too: whether somebody could
+// fetch a file.
+func (a *aggregator) startKeys() (err error) {
+	a.keys, err = edge.OpenKeyring(a.KeysFile(), a.log)
+	return err
 }
 
 func (a *aggregator) startHTTP() (err error) {
-	if a.keys, err = edge.OpenKeyring(a.KeysFile(), a.log); err != nil {
-		return err
-	}
 	a.addChecks()
 	a.edge, err = edge.New(edge.Config{
 		Jobs: a.engine, Contents: a.engine, Controls: a.engine, Files: a.client, Uploader: a.client, Keys: a.keys, Roster: members{a.roster, a.engine, a.PutCopies},
@@ -277,7 +289,7 @@ func (a *aggregator) addChecks() {
 
 func (a *aggregator) startAdmin() error {
 	task, err := a.admin(a.log, a.level, a.stack, &a.health, a.backupOrders(),
-		a.conn.Metrics(), a.roster.Metrics(), a.mirrorMetrics(), a.client.Metrics(), a.ledger.Metrics(), a.cosigning.Metrics(), a.vault.Metrics(), a.gatherer.Metrics(), a.engine.Metrics(), a.edge.Metrics(), a.disks.metrics(), a.census.metrics())
+		a.conn.Metrics(), a.roster.Metrics(), a.mirrorMetrics(), a.client.Metrics(), a.ledger.Metrics(), a.cosigning.Metrics(), a.vault.Metrics(), a.gatherer.Metrics(), a.engine.Metrics(), a.outbox.Metrics(), a.edge.Metrics(), a.disks.metrics(), a.census.metrics())
 	a.tasks = append(a.tasks, task)
 	return err
 }

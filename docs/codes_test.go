@@ -12,7 +12,7 @@ import (
 // Packages whose refusals reach a caller over HTTP or NATS, or whoever starts a
 // program.
 var (
-	refusing = []string{"edge", "splitter", "jobs", "bus", "blob", "archive", "mirror", "vault", "chain", "chain/ledger", "daemon", "internal/pebblex", "internal/serve"}
+	refusing = []string{"edge", "splitter", "jobs", "bus", "blob", "archive", "mirror", "vault", "chain", "chain/ledger", "daemon", "internal/pebblex", "internal/serve", "bridge/envelope"}
 	codeRow  = regexp.MustCompile("(?m)^\\| `([A-Z][A-Z0-9_]+)` \\|")
 )
 

@@ -78,7 +78,7 @@ func payloadType(name string) string {
 		return ""
 	}
 	words := strings.Split(strings.TrimSuffix(path.Base(name), ".json"), "_")
-	if slices.Contains([]string{"blob", "sync", "ctl", "roster", "mirror"}, words[0]) || len(words) > 1 && (words[1] == "ack" || words[1] == "minimal") {
+	if slices.Contains([]string{"blob", "sync", "ctl", "roster", "mirror", "outbox"}, words[0]) || len(words) > 1 && (words[1] == "ack" || words[1] == "minimal") {
 		return words[0] + "_" + words[1]
 	}
 	return words[0]
@@ -86,7 +86,7 @@ func payloadType(name string) string {
 
 func TestEverySubjectAndHeaderIsNamed(t *testing.T) {
 	doc, seen := read(t, contracts), 0
-	for _, name := range []string{"wire/wire.go", "wire/blob.go", "wire/sync.go"} {
+	for _, name := range []string{"wire/wire.go", "wire/blob.go", "wire/sync.go", "wire/outbox.go"} {
 		for constant, value := range constants(t, name) {
 			if strings.HasPrefix(constant, "Subject") || strings.HasPrefix(constant, "Header") {
 				seen++

@@ -3,9 +3,9 @@ package jobs
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/verae/archive/blob"
@@ -65,6 +65,9 @@ func fileOf(f *splitter.File) file {
 	if f.Profile != blob.Default {
 		kept.ChunkSize, kept.MaxLinks = f.Profile.ChunkSize, f.Profile.MaxLinks
 	}
+	if f.OCR {
+		kept.OCR, kept.SHA1 = true, hex.EncodeToString(f.SHA1[:])
+	}
 	return kept
 }
 
@@ -76,8 +79,6 @@ func supported(req *splitter.Request) error {
 		return errors.New("jobs: an unsealed request without a file")
 	case req.CallbackURL != "":
 		return fault.New(fault.Invalid, "UNSUPPORTED", "callbackUrl: callbacks are not delivered by this version: leave it out and ask statusUrl").InField("callbackUrl")
-	case req.OCR, slices.ContainsFunc(req.Files, func(f splitter.File) bool { return f.OCR }):
-		return fault.New(fault.Invalid, "UNSUPPORTED", "ocr: OCR jobs are not queued by this version: leave it out").InField("ocr")
 	}
 	return nil
 }

@@ -21,11 +21,14 @@ import (
 // job store in "backup".
 func backedUp(t *testing.T) *world {
 	t.Helper()
-	w := newWorld(t, 2, func(c *Config) { c.PutWait = 10 * time.Millisecond })
+	w := newWorld(t, 2, func(c *Config) { c.PutWait, c.Fetchers = 10*time.Millisecond, fetchers{"acme"} })
 	for n := range 3 {
-		w.must("acme", fmt.Sprintf(`{"data":"document %d","publicMetadata":{"n":%d}}`, n, n))
+		if _, err := w.submit(t.Context(), Caller{TenantID: "acme"}, fmt.Sprintf(`{"data":"document %d","publicMetadata":{"n":%d},%s,"ocr":%v}`, n, n, fileField("scan"), n < 2)); err != nil && !fault.Is(err, fault.Transient) {
+			t.Fatal(err)
+		}
 	}
 	w.settled()
+	w.doneOCR(w.claimOCR()[0].ID)                                                              // one message is published, one waits
 	w.archives.all(func(n *node) { n.refusePut = fault.New(fault.Transient, "BUSY", "busy") }) // what comes now stays unfinished
 	if _, err := w.submit(t.Context(), Caller{TenantID: "acme"}, `{"data":"late","publicMetadata":{"n":9}}`); err != nil && !fault.Is(err, fault.Transient) {
 		t.Fatal(err)
@@ -124,7 +127,7 @@ func TestCheckFindsEveryDamagedRow(t *testing.T) {
 	}
 	damage(t, w, "foreign", []byte("z"), func(db *pebble.DB) error { return db.Set([]byte("z"), nil, pebble.Sync) })
 	damage(t, w, "too short", []byte{rowEvent}, func(db *pebble.DB) error { return db.Set([]byte{rowEvent}, nil, pebble.Sync) })
-	for _, kind := range []byte{rowMeta, rowReservation, rowJob, rowSubmission, rowByDigest, rowFingerprint, rowOutbox, rowPending, rowEvent, rowExpiry} {
+	for _, kind := range []byte{rowMeta, rowReservation, rowJob, rowSubmission, rowByDigest, rowFingerprint, rowOutbox, rowPending, rowEvent, rowExpiry, rowOCRJob, rowOCRWaiting} {
 		if !kinds[kind] {
 			t.Errorf("no row %q was tried", kind)
 		}

@@ -57,6 +57,8 @@ func (c *checker) run(ctx context.Context) error {
 		{rowSteering, 16 + 2*digestLen, c.steering},
 		{rowControl, refLen, c.control},
 		{rowSpread, 0, c.decodes},
+		{rowOCRJob, 16, c.ocrJob},
+		{rowOCRWaiting, 16, c.ocrWaiting},
 	} {
 		err := scan(c.r, []byte{kind.prefix}, func(key, row []byte) (bool, error) {
 			if len(c.found) >= maxFindings {
@@ -80,7 +82,7 @@ func (c *checker) run(ctx context.Context) error {
 
 // nothingElse finds rows of no known kind.
 func (c *checker) nothingElse() error {
-	known := []byte{rowAccount, rowLost, rowVanished, rowMeta, rowReservation, rowJob, rowSubmission, rowByDigest, rowFingerprint, rowIdempotency, rowOutbox, rowPending, rowEvent, rowUnannounced, rowExpiry, rowSteering, rowControl, rowSpread, rowUnsealed}
+	known := []byte{rowAccount, rowLost, rowVanished, rowMeta, rowReservation, rowJob, rowSubmission, rowByDigest, rowFingerprint, rowIdempotency, rowOutbox, rowPending, rowEvent, rowUnannounced, rowExpiry, rowSteering, rowControl, rowSpread, rowUnsealed, rowOCRJob, rowOCRWaiting}
 	for prefix := range 256 {
 		if bytes.IndexByte(known, byte(prefix)) >= 0 {
 			continue
@@ -172,6 +174,9 @@ func (c *checker) submission(ctx context.Context, key, row []byte) error {
 				return err
 			}
 		}
+	}
+	if err := c.ocrOf(&s, key); err != nil {
+		return err
 	}
 	return c.sealed(ctx, &s, key)
 }

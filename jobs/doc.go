@@ -41,6 +41,8 @@
 //	v tenantTag(16) digest(32) recordId(32)       empty: such a record of a tenant, by its subject, its id, or its file
 //	r tenantTag(16) digest(32) recordId(32)       how long a record, or with zeros all under the digest, is retained, and its holds
 //	c tenantTag(16) submissionId(16)              empty: a submission whose record goes to every archive; its outbox row stays
+//	g ocrJobId(16)                                OCR job of a file: its message, and when it was published; never leaves
+//	q envelopeId(16)                              the exact bytes of the message of an OCR job that waits to be published
 //	a                                             version of the roster for which every such record was everywhere or on the work list
 //
 //	row = version(1) = 1 | crc32c(4) of payload | payload (JSON)

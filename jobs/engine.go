@@ -70,7 +70,8 @@ type Config struct {
 	Gatherer Gatherer
 	Vault    Vault
 	Announce Announcer
-	Copies   Copies // nil: lost records are not accounted for, and copies are made from the outbox only
+	Fetchers Fetchers // nil: nobody fetches files, and no text of one may be asked for
+	Copies   Copies   // nil: lost records are not accounted for, and copies are made from the outbox only
 
 	PutCopies    int // copies of every record; 0 means 2
 	PutMinCopies int // acknowledgements before a submission counts as stored; 0 means 1
@@ -142,6 +143,8 @@ type Engine struct {
 	lacking  chan struct{} // of one: a copy was not made
 	healing  chan struct{} // bounds the heals under way at a time
 
+	ocr ocrOutbox // messages of OCR jobs
+
 	steered atomic.Bool // a tenant ever retained or held something
 	losses  atomic.Bool // a record was ever listed as lost
 	spread  rosterSeen  // the last that control records were listed for; the healer's
@@ -188,7 +191,7 @@ func openWith(c Config, step func(string) error) (*Engine, error) {
 		cfg: c, store: st, started: c.Now(), metrics: newMetrics(), step: step,
 		slots: make(chan struct{}, maxPasses), healing: make(chan struct{}, maxHeals),
 		wake: make(chan struct{}, 1), returned: make(chan struct{}, 1), lacking: make(chan struct{}, 1),
-		open: map[ref]*task{}, mending: map[ref]uint64{}, inFlight: map[wire.Digest]wire.Digest{},
+		ocr: ocrOutbox{leased: map[wire.EnvelopeID]time.Time{}}, open: map[ref]*task{}, mending: map[ref]uint64{}, inFlight: map[wire.Digest]wire.Digest{},
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	if err := e.resume(); err != nil {
@@ -263,7 +266,7 @@ func (e *Engine) resume() error {
 	if err != nil {
 		return err
 	}
-	if err := e.countLost(); err != nil {
+	if err := errors.Join(e.countLost(), e.countOCR()); err != nil {
 		return err
 	}
 	e.announceAgain()

@@ -72,12 +72,19 @@ func (e *Engine) finish(ctx context.Context, s *submission, seals []chain.Seal, 
 	if err != nil {
 		return err
 	}
-	ended, err := e.end(ctx, done, wire.EventCompleted, job, func(t *tx) error { return t.sealed(done, seals) })
+	queued := 0
+	ended, err := e.end(ctx, done, wire.EventCompleted, job, func(t *tx) (err error) {
+		if queued, err = t.queueOCR(done, e.cfg.Now()); err != nil {
+			return err
+		}
+		return t.sealed(done, seals)
+	})
 	if err != nil {
 		return err
 	}
 	if ended == done {
 		e.metrics.completed.Inc()
+		e.countQueued(queued)
 	}
 	*s = *ended
 	return nil

@@ -260,7 +260,7 @@ func TestSealMetadataSealsItsDigestToo(t *testing.T) {
 
 func TestUnsupportedIsRefusedAndLeavesNothing(t *testing.T) {
 	w := newWorld(t, 2, nil)
-	for _, field := range []string{`"callbackUrl":"https://example.com/"`, `"ocr":true`} {
+	for _, field := range []string{`"callbackUrl":"https://example.com/"`} {
 		_, err := w.submit(t.Context(), Caller{TenantID: alice}, hashBody(digestOf("document"), fileField("file"), field))
 		if !fault.Is(err, fault.Invalid) || fault.CodeOf(err) != "UNSUPPORTED" {
 			t.Errorf("%s: %v", field, err)

@@ -35,6 +35,8 @@ const (
 	rowControl     = 'c'
 	rowSpread      = 'a'
 	rowUnsealed    = 'u'
+	rowOCRJob      = 'g'
+	rowOCRWaiting  = 'q'
 )
 
 // rowVersion is the first byte of every value. Raise it when a payload changes

@@ -65,6 +65,8 @@ type file struct {
 	JobID     wire.JobID       `json:"jobId,omitzero"`     // reserved for the file's own digest; empty if Unsealed
 	ChunkSize int              `json:"chunkSize,omitzero"` // of the profile; zero: the default's, as of files before it was noted
 	MaxLinks  int              `json:"maxLinks,omitzero"`  // likewise
+	OCR       bool             `json:"ocr,omitzero"`       // its text is asked for
+	SHA1      string           `json:"sha1,omitzero"`      // hex; only where OCR is set
 	Uploaded  []wire.ArchiveID `json:"uploaded"`
 	Committed []wire.ArchiveID `json:"committed,omitempty"`
 	Lost      []wire.ArchiveID `json:"lost,omitempty"` // said that they do not know the upload

@@ -21,6 +21,7 @@ type keysCmd struct {
 type keyCreate struct {
 	Tenant  string        `arg:"" help:"Tenant the key acts for."`
 	Scopes  []string      `default:"stamp,read,files" help:"What it may do: stamp, read, files, hooks, admin."`
+	Tenants []string      `help:"Further tenants whose files the key may fetch, separated by commas; only with --scopes files."`
 	Name    string        `help:"A note on what it is for."`
 	Expires time.Duration `help:"How long it is valid; 0: for ever."`
 }
@@ -34,6 +35,13 @@ func (c *keyCreate) Run(s *session, keys *keysCmd) error {
 	spec := edge.KeySpec{TenantID: tenant, Name: c.Name}
 	for _, scope := range c.Scopes {
 		spec.Scopes = append(spec.Scopes, edge.Scope(scope))
+	}
+	for _, t := range c.Tenants {
+		further, err := wire.ParseTenantID(t)
+		if err != nil {
+			return fault.Wrap(fault.Invalid, err)
+		}
+		spec.Tenants = append(spec.Tenants, further)
 	}
 	if c.Expires != 0 {
 		spec.Expires = time.Now().Add(c.Expires)
