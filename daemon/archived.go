@@ -29,6 +29,8 @@ type Archived struct {
 	FilterKeyFile  string        `env:"FILTER_KEY_FILE" help:"File with the key of the filters of all archives, which nobody but its owner may read: 32 hex digits, as openssl rand -hex 16 makes them. With another key the filter is built anew at the next start. Empty: the archive makes a key of its own."`
 	UploadIdle     int           `name:"upload-idle-s" env:"UPLOAD_IDLE_S" default:"60" help:"Seconds after which an upload whose sender is silent is removed."`
 	LeaseMS        int           `name:"lease-ms" env:"LEASE_MS" default:"2000" help:"Milliseconds that an aggregator may rely on its mirror of the filter without a word from the archive: so long puts wait for one that died, and so long the archive takes no records after a start that follows a crash, or a restore."`
+	HTTPAddr       string        `name:"archive-http-addr" env:"ARCHIVE_HTTP_ADDR" help:"host:port at which the archive serves /ipfs/ to whoever has a signed URL, and to nobody else. Port 0 takes a free one and logs it. Empty: it serves no HTTP."`
+	URLKeys        string        `name:"url-keys" env:"URL_KEYS" help:"Ed25519 public keys, in standard base64 and separated by commas, of the aggregators whose signed URLs are served: each logs its own as urlKey."`
 	WitnessLedgers string        `env:"WITNESS_LEDGERS" help:"Verifier keys (name+hash+base64), separated by commas, of the ledgers whose checkpoints this archive cosigns. Empty: whoever shows one first under a name, for ever."`
 	ReconcileEvery time.Duration `env:"RECONCILE_EVERY" default:"24h" help:"How long after one reconciliation the archive begins the next: it looks for records with too few live copies and has them copied. 0 turns that off."`
 	ReconcileRate  int           `name:"reconcile-records-per-s" env:"RECONCILE_RECORDS_PER_S" default:"1000" help:"Records a second that such a reconciliation goes through. One that somebody asked for goes as fast as it can. 0: so do all."`
@@ -46,6 +48,12 @@ func (c *Archived) Check() error {
 	}
 	if err := c.checkReserve(); err != nil {
 		return err
+	}
+	switch keys, err := parseURLKeys(c.URLKeys); {
+	case err != nil:
+		return err
+	case c.HTTPAddr != "" && len(keys) == 0:
+		return fault.New(fault.Invalid, "MISSING", "URL_KEYS: ARCHIVE_HTTP_ADDR serves signed URLs alone, and nobody is named whose signature counts").InField("URL_KEYS")
 	}
 	if c.ScrubRate < 0 {
 		return fault.New(fault.Invalid, "OUT_OF_RANGE", "SCRUB_BYTES_PER_S: %d is below 0, which turns the scrub off", c.ScrubRate).InField("SCRUB_BYTES_PER_S")
@@ -137,18 +145,19 @@ func RunArchive(ctx context.Context, c Archived, log *slog.Logger, level *slog.L
 // serveArchive runs an archive with its stores as they open now.
 func serveArchive(ctx context.Context, c Archived, log *slog.Logger, level *slog.LevelVar) error {
 	stack := &serve.Stack{Log: log}
-	tasks, err := starting(ctx, func() ([]serve.Task, error) { return startArchive(ctx, c, log, level, stack) })
+	var running Running
+	tasks, err := starting(ctx, func() ([]serve.Task, error) { return startArchive(ctx, c, log, level, stack, &running) })
 	if err != nil {
 		return closeAfter(stack, err)
 	}
 	log.Info("the archive serves", "archive", c.ArchiveID, "dir", c.DataDir, "version", serve.Version().String())
-	if err := c.announceReady(Running{}); err != nil {
+	if err := c.announceReady(running); err != nil {
 		return closeAfter(stack, err)
 	}
 	return stack.Run(ctx, tasks...)
 }
 
-func startArchive(ctx context.Context, c Archived, log *slog.Logger, level *slog.LevelVar, stack *serve.Stack) ([]serve.Task, error) {
+func startArchive(ctx context.Context, c Archived, log *slog.Logger, level *slog.LevelVar, stack *serve.Stack, running *Running) ([]serve.Task, error) {
 	files, err := blob.OpenStore(c.fileConfig(log, false))
 	if err != nil {
 		return nil, err
@@ -192,6 +201,11 @@ func startArchive(ctx context.Context, c Archived, log *slog.Logger, level *slog
 	if err != nil {
 		return nil, err
 	}
+	door, url, err := c.startFiles(node, files, log, stack)
+	if err != nil {
+		return nil, err
+	}
+	running.HTTPURL = url
 	admin, err := c.admin(log, level, stack, health, c.backupOrders(node, files), node.Metrics(), fileMetrics(node, files), conn.Metrics(), service.Metrics(), witnessMetrics, copyMetrics, scrubMetrics)
 	if err != nil {
 		return nil, err
@@ -203,7 +217,7 @@ func startArchive(ctx context.Context, c Archived, log *slog.Logger, level *slog
 			}
 		})
 	}}
-	return []serve.Task{admin, sweep, scrub, watchBus(ctx, conn), watchRoom(node, files)}, nil
+	return append(door, admin, sweep, scrub, watchBus(ctx, conn), watchRoom(node, files)), nil
 }
 
 // sweepInterval is how often idle uploads are looked for.

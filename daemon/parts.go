@@ -155,9 +155,9 @@ func (c *Common) announceReady(r Running) error {
 	return os.Rename(half, c.ReadyFile)
 }
 
-// Running is what a program tells once it serves. An archive has no URLs.
+// Running is what a program tells once it serves.
 type Running struct {
-	HTTPURL string `json:"httpURL,omitzero"` // of the API
+	HTTPURL string `json:"httpURL,omitzero"` // of the API; of an archive where it serves signed URLs, if it does
 	NATSURL string `json:"natsURL,omitzero"` // where archives connect
 	URLKey  string `json:"urlKey,omitzero"`  // whose signed URLs archives serve that have it among their URL_KEYS
 	PID     int    `json:"pid"`

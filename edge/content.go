@@ -96,7 +96,10 @@ func forViewers[T any](x *exchange, find func(wire.TenantID) (T, error)) (found 
 
 // viewers are those in whose name the exchange may read files.
 func (x *exchange) viewers() []wire.TenantID {
-	if x.key == nil {
+	switch {
+	case x.signed != "":
+		return []wire.TenantID{x.signed}
+	case x.key == nil:
 		return []wire.TenantID{wire.Public}
 	}
 	return x.key.FileTenants()

@@ -27,9 +27,10 @@ type exchange struct {
 
 	requestID string
 	start     time.Time
-	route     string // pattern; "" for a path that does not exist
-	kubo      bool   // it speaks as Kubo does
-	key       *Key   // nil on open routes and before authentication
+	route     string        // pattern; "" for a path that does not exist
+	kubo      bool          // it speaks as Kubo does
+	key       *Key          // nil on open routes and before authentication
+	signed    wire.TenantID // in whose name a signed URL reads; "" without one
 	body      *body
 
 	closeUpload func() // lets go of the upload slot; nil while none is held
@@ -98,6 +99,9 @@ func (x *exchange) attrs() []slog.Attr {
 	}
 	if x.key != nil {
 		list = append(list, slog.String("tenant", string(x.key.TenantID)), slog.String("key", x.key.ID))
+	}
+	if x.signed != "" {
+		list = append(list, slog.String("tenant", string(x.signed)), slog.Bool("signed", true))
 	}
 	if x.gone() {
 		list = append(list, slog.Bool("gone", true))

@@ -37,6 +37,9 @@ type source struct{ s *Server }
 // File implements blob.Source. The bytes are asked for at the first Read.
 func (o source) File(ctx context.Context, c blob.CID) (blob.File, error) {
 	x := ctx.Value(exchangeKey{}).(*exchange)
+	if err := o.s.checkURL(x, c.Digest); err != nil {
+		return blob.File{}, err
+	}
 	f, tenant, err := o.s.findFile(x, func(tenant wire.TenantID) (jobs.File, error) {
 		return o.s.Contents.FileByCID(ctx, tenant, c.String(), c.Digest)
 	})
@@ -49,6 +52,9 @@ func (o source) File(ctx context.Context, c blob.CID) (blob.File, error) {
 // Block implements blob.Source.
 func (o source) Block(ctx context.Context, digest [32]byte) (blob.File, error) {
 	x := ctx.Value(exchangeKey{}).(*exchange)
+	if err := o.s.checkURL(x, digest); err != nil {
+		return blob.File{}, err
+	}
 	var where jobs.Block
 	b, tenant, err := forViewers(x, func(tenant wire.TenantID) (b wire.Block, err error) {
 		if where, err = o.s.Contents.Block(ctx, tenant, digest); err != nil {
@@ -80,7 +86,7 @@ var errNoBlock = fault.New(fault.NotFound, "CID_NOT_FOUND", "cid: there is no su
 // keyless asks somebody without a key for one instead of telling him that nothing
 // is there: he gets the same answer where something is that is not everybody's.
 func (x *exchange) keyless(err error) error {
-	if x.key != nil || !fault.Is(err, fault.NotFound) {
+	if x.key != nil || x.signed != "" || !fault.Is(err, fault.NotFound) {
 		return err
 	}
 	return &blob.StatusError{Status: http.StatusUnauthorized, Err: errKeyRequired}

@@ -45,6 +45,7 @@ type program struct {
 	done    <-chan struct{}
 	err     func() error // waits for the end
 	served  wire.Time    // when it was seen to serve
+	httpURL string       // what it told then
 }
 
 func (p *program) pid() int {
@@ -97,6 +98,7 @@ func (w *World) launch(ctx context.Context, name string) (*program, error) {
 		return nil, errors.Join(err, p.kill(context.WithoutCancel(ctx)))
 	}
 	p.served = wire.At(time.Now())
+	p.httpURL = running.HTTPURL
 	if name == Aggregator {
 		w.mu.Lock()
 		w.httpURL, w.natsURL = running.HTTPURL, running.NATSURL

@@ -210,6 +210,16 @@ func (w *World) Names() []string {
 	return names
 }
 
+// FilesURL is where an archive serves signed URLs; empty: it does not.
+func (w *World) FilesURL(id wire.ArchiveID) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p := w.programs[string(id)]; p != nil {
+		return p.httpURL
+	}
+	return ""
+}
+
 func (w *World) dir(name string) string { return filepath.Join(w.cfg.Dir, name) }
 
 func (w *World) keysFile() string { return w.dir("keys.json") }
