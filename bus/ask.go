@@ -71,7 +71,11 @@ func (a *Archives) Ask(ctx context.Context, q wire.Query, named []wire.ArchiveID
 	}
 	k := &ask{a: a, token: string(q.CorrelationID), ctx: ctx, alone: alone, named: newShares(named), wake: make(chan struct{}, 1)}
 	k.queue = k.first[:0]
-	if k.msg, err = queryMsg(ctx, q, named); err != nil {
+	expect := named
+	if alone {
+		expect = nil // each gets a message of its own
+	}
+	if k.msg, err = queryMsg(ctx, q, expect); err != nil {
 		return nil, nil, err
 	}
 	if l, ok := a.ranker.(listener); ok {

@@ -41,12 +41,12 @@ func (k *ask) send(named, away []wire.ArchiveID) error {
 	if !k.alone {
 		return k.a.conn.ctl.PublishMsg(k.msg)
 	}
+	header := k.directHeader()
 	for _, id := range named {
 		if slices.Contains(away, id) {
 			continue
 		}
-		msg := k.direct(id)
-		msg.Reply = k.msg.Reply
+		msg := &nats.Msg{Subject: wire.SubjectCtlPrefix + string(id), Reply: k.msg.Reply, Data: k.msg.Data, Header: header}
 		if err := k.a.conn.ctl.PublishMsg(msg); err != nil {
 			return err
 		}
@@ -54,14 +54,13 @@ func (k *ask) send(named, away []wire.ArchiveID) error {
 	return nil
 }
 
-// direct is the query as it is put to one archive.
-func (k *ask) direct(id wire.ArchiveID) *nats.Msg {
-	msg := &nats.Msg{Subject: wire.SubjectCtlPrefix + string(id), Data: k.msg.Data, Header: nats.Header{}}
-	msg.Header.Set(wire.HeaderOp, wire.OpDirect)
-	if left := k.msg.Header.Get(wire.HeaderDeadline); left != "" {
-		msg.Header.Set(wire.HeaderDeadline, left)
+// directHeader is the header of the query as it is put to one archive.
+func (k *ask) directHeader() nats.Header {
+	header := nats.Header{wire.HeaderOp: {wire.OpDirect}}
+	if left := k.msg.Header[wire.HeaderDeadline]; left != nil {
+		header[wire.HeaderDeadline] = left
 	}
-	return msg
+	return header
 }
 
 // nobody takes a message that says that nobody listens: to queries, or to one
@@ -95,7 +94,8 @@ func (k *ask) miss(id wire.ArchiveID) {
 // knows: whoever heard a query can say that nobody listens, and must not take an
 // archive out of it. One that is there answers as it answers any query.
 func (k *ask) probe(ctx context.Context, id wire.ArchiveID) {
-	_, err := k.a.conn.ctl.RequestMsgWithContext(ctx, k.direct(id))
+	msg := &nats.Msg{Subject: wire.SubjectCtlPrefix + string(id), Data: k.msg.Data, Header: k.directHeader()}
+	_, err := k.a.conn.ctl.RequestMsgWithContext(ctx, msg)
 	if errors.Is(err, nats.ErrNoResponders) {
 		k.a.metrics.gone.Inc()
 		k.mu.Lock()

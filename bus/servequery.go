@@ -51,8 +51,9 @@ func (s *ArchiveService) answer(ctx context.Context, data []byte, named bool, de
 		s.metrics.queries.WithLabelValues("expired").Inc() // nobody waits any more
 		return
 	}
-	ctx, cancel := context.WithDeadline(ctx, deadline)
-	defer cancel()
+	bounded := &bound{Context: ctx, at: deadline}
+	defer bounded.end()
+	ctx = bounded
 	s.metrics.queries.WithLabelValues(s.answerOutcome(ctx, data, named)).Inc()
 }
 

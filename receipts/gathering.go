@@ -79,9 +79,9 @@ func (g *gathering) take(ctx context.Context, r wire.Reply) {
 	if r.Lost > 0 {
 		a.holes = true // it says itself that there was more
 	}
-	for _, record := range r.Records {
-		seq := record.Seq
-		record, reason, hole := g.admit(record)
+	for i := range r.Records {
+		seq := r.Records[i].Seq
+		record, reason, hole := g.judge(&r.Records[i])
 		if reason != "" {
 			g.drop(reason)
 			if hole {
@@ -99,6 +99,16 @@ func (g *gathering) take(ctx context.Context, r wire.Reply) {
 		}
 	}
 	g.settle(a)
+}
+
+// judge is admit, and spares what was done for another copy of the same record.
+func (g *gathering) judge(r *wire.Record) (out wire.Record, reason string, hole bool) {
+	if held := g.held.byID[r.ID]; held != nil && held.same(r) {
+		out = held.Record
+		out.StoredAt, out.Retention = r.StoredAt, nil
+		return out, "", false
+	}
+	return g.admit(*r)
 }
 
 // settle renews what is known of one answer. A whole one can still get a hole

@@ -3,6 +3,7 @@ package receipts
 import (
 	"bytes"
 	"container/heap"
+	"slices"
 
 	"github.com/verae/archive/wire"
 )
@@ -78,10 +79,24 @@ func (h *Held) merge(r wire.Record, from []wire.ArchiveID) {
 	h.Record.Retention = h.Record.Retention.Merge(r.Retention)
 }
 
+// same reports whether r, as an archive answered it, is the record that is held but for
+// what is local to an archive. Then it was judged already. What rests on a state of
+// retention is judged each time.
+func (h *Held) same(r *wire.Record) bool {
+	k := &h.Record
+	return r.ID == k.ID && r.Kind == k.Kind && r.SHA256 == k.SHA256 && r.TenantID == k.TenantID &&
+		r.SubmissionID == k.SubmissionID && r.Part == k.Part && r.AttachedAt == k.AttachedAt && r.ContentType == k.ContentType &&
+		bytes.Equal(r.Body, k.Body) && r.BodySHA256 == k.BodySHA256 && slices.Equal(r.ShareWith, k.ShareWith) &&
+		(r.File == k.File || r.File != nil && k.File != nil && *r.File == *k.File) && r.Retention == nil
+}
+
 func (h *holdings) list() []Held {
 	out := make([]Held, 0, len(h.byID))
 	for _, held := range h.byID {
 		out = append(out, *held)
+	}
+	if len(out) < 2 {
+		return out
 	}
 	return inOrder(out)
 }
