@@ -2,6 +2,10 @@ package blob
 
 import (
 	"crypto/sha256"
+	"encoding/base32"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -85,15 +89,36 @@ func libCID(codec, hash uint64, digest []byte) string {
 	return cidlib.NewCidV1(codec, sum).String()
 }
 
-// TestDecodingIsNotValidation is CI-02, CI-03 and F15: what the library decodes
-// or a prefix check would take is refused, for good and with a reason.
-func TestDecodingIsNotValidation(t *testing.T) {
+// oddCID is a text that is no CID for contracts.
+type oddCID struct {
+	name, in, hint string
+	readsToo       bool // the readers' parser takes it
+}
+
+// inBase32 spells bytes as a CID would be.
+func inBase32(b []byte) string {
+	return "b" + base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding).EncodeToString(b)
+}
+
+// overlong is the CID of some digest with one of its four numbers (version, codec,
+// hash function, length) spelt in a byte more than it needs.
+func overlong(at int) string {
+	b := []byte{}
+	for i, n := range []byte{1, 0x55, 0x12, 0x20} {
+		if i == at {
+			b = append(b, n|0x80, 0)
+		} else {
+			b = append(b, n)
+		}
+	}
+	return inBase32(append(b, someDigest[:]...))
+}
+
+// oddCIDs are the samples of CI-02, CI-03 and F15, and their like.
+func oddCIDs(t testing.TB) []oddCID {
 	good := rawCID.String()
 	digest := someDigest[:]
-	tests := []struct {
-		name, in, hint string
-		readsToo       bool // the readers' parser takes it
-	}{
+	return []oddCID{
 		{"empty", "", "empty", false},
 		{"empty digest", "bafkreaa", "digest of 0 bytes", false},
 		{"20-byte digest", libCID(cidlib.Raw, multihash.SHA2_256, digest[:20]), "digest of 20 bytes", false},
@@ -129,8 +154,25 @@ func TestDecodingIsNotValidation(t *testing.T) {
 		{"other base", inBase(t, rawCID, 'f'), good, true},
 		{"too long", strings.Repeat("b", maxCIDLen+1), "at most 128", false},
 		{"at the limit", strings.Repeat("b", maxCIDLen), "", false},
+		{"version of two bytes", overlong(0), "", false},
+		{"codec of two bytes", overlong(1), "", false},
+		{"hash function of two bytes", overlong(2), "", false},
+		{"length of two bytes", overlong(3), "", false},
+		{"identity of 36 bytes", libCID(cidlib.Raw, multihash.IDENTITY, append(digest[:32:32], "more"...)), "hash function 0x0", false},
+		{"identity of a file", libCID(cidlib.Raw, multihash.IDENTITY, []byte("hello")), "hash function 0x0", false},
+		{"identity beyond the cap", libCID(cidlib.Raw, multihash.IDENTITY, append(digest, append(digest, digest...)...)), "at most 128", false},
+		{"libp2p key", libCID(cidlib.Libp2pKey, multihash.SHA2_256, digest), "codec 0x72", false},
+		{"version 2", inBase32(append([]byte{2, 0x55, 0x12, 0x20}, digest...)), "", false},
+		{"bytes behind it", inBase32(append(append([]byte{1, 0x55, 0x12, 0x20}, digest...), 0)), "", false},
+		{"nothing but a prefix", "/ipfs/", "path or query", false},
+		{"IPNS", "/ipns/" + good, "path or query", false},
 	}
-	for _, tt := range tests {
+}
+
+// TestDecodingIsNotValidation is CI-02, CI-03 and F15: what the library decodes
+// or a prefix check would take is refused, for good and with a reason.
+func TestDecodingIsNotValidation(t *testing.T) {
+	for _, tt := range oddCIDs(t) {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := ParseCID(tt.in)
 			checkRefusal(t, err, tt.hint)
@@ -156,12 +198,68 @@ func checkRefusal(t *testing.T, err error, hint string) {
 	}
 }
 
+// TestOneBlockUnderEverySpelling is CI-01 over HTTP: every name of a block leads to
+// the same bytes, with one look-up, and the answer names the canonical form.
+func TestOneBlockUnderEverySpelling(t *testing.T) {
+	src := &mapSource{}
+	data := []byte("hello world")
+	raw := src.addBlock(data)
+	src.add(t, data, "", "")
+	srv := gateway(t, src)
+	node := CID{Digest: raw.Digest}
+	names := map[string]CID{asV0(node): node}
+	for i := range len(bases) {
+		names[inBase(t, raw, bases[i])], names[inBase(t, node, bases[i])] = raw, node
+	}
+	for name, c := range names {
+		src.opens = 0
+		resp, body, err := fetch(t, srv, "GET", "/ipfs/"+name+"?format=raw", nil)
+		if err != nil || resp.StatusCode != 200 || string(body) != string(data) || src.opens != 1 {
+			t.Errorf("%s: %s, %q after %d look-ups, %v", name, resp.Status, body, src.opens, err)
+		}
+		if resp.Header.Get("X-Ipfs-Path") != "/ipfs/"+c.String() || resp.Header.Get("Etag") != `"`+c.String()+`.raw"` {
+			t.Errorf("%s: %v", name, resp.Header)
+		}
+		if c == node { // no file has this root
+			continue
+		}
+		if resp, body, err = fetch(t, srv, "GET", "/ipfs/"+name, nil); err != nil || resp.StatusCode != 200 || string(body) != string(data) || resp.Header.Get("Ipfs-Uri") != "ipfs://"+c.String() {
+			t.Errorf("%s as a file: %s, %q, %v", name, resp.Status, body, err)
+		}
+	}
+}
+
+// TestOddCIDsAreRefusedForGood is CI-02 and CI-03 over HTTP: one refusal, 400, as a
+// file and as a block, without a look-up.
+func TestOddCIDsAreRefusedForGood(t *testing.T) {
+	src := &mapSource{}
+	h := NewHandler(HandlerConfig{Source: src})
+	for _, odd := range oddCIDs(t) {
+		if odd.readsToo || odd.in == probeCID {
+			continue
+		}
+		for _, query := range []string{"", "format=raw"} {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, &http.Request{Method: "GET", Header: http.Header{}, URL: &url.URL{Path: "/ipfs/" + odd.in, RawQuery: query}})
+			if w.Code != 400 || !strings.Contains(w.Body.String(), CodeBadCID) || w.Header().Get("Retry-After") != "" || w.Header().Get("Cache-Control") != "no-store" {
+				t.Errorf("%s: %d %s %v", odd.name, w.Code, w.Body, w.Header())
+			}
+		}
+	}
+	if src.opens > 0 {
+		t.Errorf("%d look-ups", src.opens)
+	}
+}
+
 func FuzzParseCID(f *testing.F) {
 	for _, s := range []string{"", "bafkreaa", "bafkqaaa", rawCID.String(), nodeCID.String(), asV0(nodeCID), "/ipfs/" + rawCID.String(), "z" + asV0(nodeCID), rawCID.String() + "\n"} {
 		f.Add(s)
 	}
 	for i := range len(bases) {
 		f.Add(inBase(f, rawCID, bases[i]))
+	}
+	for _, odd := range oddCIDs(f) {
+		f.Add(odd.in)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		strict, err := ParseCID(s)

@@ -81,7 +81,7 @@ func (m *mapSource) add(t testing.TB, data []byte, contentType, name string) CID
 		t.Fatal(err)
 	}
 	if m.files == nil {
-		m.files, m.blocks = map[CID]mapFile{}, map[[32]byte]mapFile{}
+		m.files = map[CID]mapFile{}
 	}
 	m.files[c] = mapFile{File{Size: int64(len(data)), SHA256: sums.SHA256, ContentType: contentType, Name: name}, func() io.Reader { return bytes.NewReader(data) }}
 	return c
