@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/verae/archive/edge"
@@ -50,7 +51,11 @@ func (c *keyCreate) Run(s *session, keys *keysCmd) error {
 	if err != nil {
 		return err
 	}
-	return s.print(map[string]any{"key": text, "id": key.ID, "tenantId": key.TenantID, "scopes": key.Scopes}, func() { s.line(text) })
+	made := map[string]any{"key": text, "id": key.ID, "tenantId": key.TenantID, "scopes": key.Scopes}
+	if len(key.Tenants) > 0 {
+		made["tenants"] = key.Tenants
+	}
+	return s.print(made, func() { s.line(text) })
 }
 
 type keyList struct{}
@@ -62,7 +67,11 @@ func (keyList) Run(s *session, keys *keysCmd) error {
 		return err
 	}
 	for _, k := range list {
-		if err := s.print(k, func() { s.line(k.ID, k.TenantID, k.Scopes, k.Name) }); err != nil {
+		fields := []any{k.ID, k.TenantID, k.Scopes, k.Name}
+		if len(k.Tenants) > 0 {
+			fields = slices.Insert(fields, 3, any(k.Tenants))
+		}
+		if err := s.print(k, func() { s.line(fields...) }); err != nil {
 			return err
 		}
 	}
