@@ -46,8 +46,9 @@ func ServeOutbox(conn *Conn, o Outbox, log *slog.Logger) (*OutboxService, error)
 	base, hurry := context.WithCancel(context.Background())
 	s := &OutboxService{
 		conn: conn, log: orDiscard(log), gate: newGate(outboxMost, outboxBytes), hurry: hurry,
-		requests: counters("outbox_requests_total", "Claims and reports of bridges over NATS.", "outcome", nil),
+		requests: counters("outbox_requests_total", "Claims and reports of bridges, by outcome: ok, a kind of refusal, unanswerable or unsent.", "outcome", nil),
 	}
+	s.requests.WithLabelValues("ok") // it is there, and 0, before anybody asks
 	err := errors.Join(
 		s.bind(base, wire.SubjectOCRClaim, true, func(ctx context.Context, body []byte) (any, error) {
 			c, err := wire.Decode[wire.OutboxClaim](body)
