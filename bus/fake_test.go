@@ -252,26 +252,27 @@ type fakeBlobs struct {
 	onWrite func(id string, offset int64) error // set before the service starts
 	onRead  func(off int64) error
 
-	mu      sync.Mutex
-	open    map[string]*bytes.Buffer
-	files   map[string][]byte // by CID
-	aborted []string
+	mu       sync.Mutex
+	open     map[string]*bytes.Buffer
+	profiles map[string]blob.Profile // of all uploads that ever were
+	files    map[string][]byte       // by CID
+	aborted  []string
 }
 
 func newFakeBlobs(t testing.TB) *fakeBlobs {
-	return &fakeBlobs{t: t, open: map[string]*bytes.Buffer{}, files: map[string][]byte{}}
+	return &fakeBlobs{t: t, open: map[string]*bytes.Buffer{}, profiles: map[string]blob.Profile{}, files: map[string][]byte{}}
 }
 
 func (b *fakeBlobs) Open(id string, p blob.Profile) error {
-	if p != blob.Default {
-		b.t.Errorf("opened in the profile %v", p)
+	if err := p.Check(); err != nil {
+		b.t.Error(err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.open[id] != nil {
 		return fault.New(fault.Conflict, "UPLOAD_EXISTS", "open")
 	}
-	b.open[id] = new(bytes.Buffer)
+	b.open[id], b.profiles[id] = new(bytes.Buffer), p
 	return nil
 }
 
@@ -310,7 +311,7 @@ func (b *fakeBlobs) Commit(_ context.Context, id string, size int64, sum [32]byt
 		return false, fault.New(fault.NotFound, CodeUnknownUpload, "unknown upload")
 	}
 	delete(b.open, id)
-	want := describe(up.Bytes())
+	want := describeIn(up.Bytes(), b.profiles[id])
 	if want.Size != size || want.SHA256 != sum || want.CID != cid {
 		return false, fault.New(fault.Invalid, "DIGEST_MISMATCH", "not the file named")
 	}
@@ -379,8 +380,11 @@ func (b *fakeBlobs) file(cid string) []byte {
 }
 
 // describe returns the commit that fits data.
-func describe(data []byte) wire.BlobCommit {
-	h := blob.NewHasher(blob.Default)
+func describe(data []byte) wire.BlobCommit { return describeIn(data, blob.Default) }
+
+// describeIn is describe for a file in a profile.
+func describeIn(data []byte, p blob.Profile) wire.BlobCommit {
+	h := blob.NewHasher(p)
 	h.Write(data)
 	sums := h.Sum()
 	return wire.BlobCommit{Size: sums.Size, SHA256: sums.SHA256, CID: sums.CID}

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -70,7 +71,7 @@ func (a *Archives) Copy(ctx context.Context, from, to wire.ArchiveID, tenant wir
 		return err
 	}
 	defer src.Close()
-	u, err := a.openUpload(ctx, []wire.ArchiveID{to}, blob.Default, 1, 1)
+	u, err := a.openUpload(ctx, []wire.ArchiveID{to}, profileOf(file), 1, 1)
 	if err != nil {
 		return err
 	}
@@ -83,6 +84,11 @@ func (a *Archives) Copy(ctx context.Context, from, to wire.ArchiveID, tenant wir
 		return err
 	}
 	return nil
+}
+
+// profileOf is the profile of a file that is uploaded anew.
+func profileOf(file wire.BlobCommit) blob.Profile {
+	return cmp.Or(blob.Profile{ChunkSize: file.ChunkSize, MaxLinks: file.MaxLinks}, blob.Default)
 }
 
 // fill sends all of src.

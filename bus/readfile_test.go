@@ -293,6 +293,30 @@ func TestCopyHealsALostFile(t *testing.T) {
 	}
 }
 
+// A copy has the CID of the file only in the profile of it.
+func TestCopyIsMadeInTheFilesProfile(t *testing.T) {
+	w := startWorld(t, 2, patient, nil)
+	data := content(1<<20 + 1)
+	file := w.store(t, data, w.sites[0])
+	legacy := describeIn(data, blob.Legacy)
+	legacy.ChunkSize, legacy.MaxLinks = blob.Legacy.ChunkSize, blob.Legacy.MaxLinks
+	w.sites[0].blobs.files[legacy.CID] = data // a second root of the same bytes
+	put := wire.Put{PutID: wire.NewPutID(), Record: wire.PutRecord{
+		Kind: wire.KindFile, SHA256: legacy.SHA256, TenantID: tenantA, File: &wire.File{Size: legacy.Size, SHA256: legacy.SHA256, CID: legacy.CID},
+	}}
+	if _, err := w.sites[0].node.Put(t.Context(), put); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []wire.BlobCommit{file, legacy} {
+		if err := w.archives.Copy(t.Context(), "archive-a", "archive-b", tenantA, f); err != nil {
+			t.Error(err)
+		}
+		if !bytes.Equal(w.sites[1].blobs.file(f.CID), data) {
+			t.Errorf("the copy of %s differs", f.CID)
+		}
+	}
+}
+
 func TestFailedCopyLeavesNothing(t *testing.T) {
 	w := startWorld(t, 2, patient, func(i int, s *site) {
 		s.blobs.onRead = func(off int64) error {

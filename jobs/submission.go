@@ -73,7 +73,7 @@ type file struct {
 }
 
 func (f *file) commit() wire.BlobCommit {
-	return wire.BlobCommit{Size: f.Size, SHA256: f.SHA256, CID: f.CID}
+	return wire.BlobCommit{Size: f.Size, SHA256: f.SHA256, CID: f.CID, ChunkSize: f.ChunkSize, MaxLinks: f.MaxLinks}
 }
 
 // undecided are the archives that got the bytes and have not said whether they

@@ -177,6 +177,31 @@ func TestUnsealedFileIsHealed(t *testing.T) {
 	w.checkKept(a)
 }
 
+// A copy is made in the profile of the file, so that it has the same CID.
+func TestFileIsHealedInItsProfile(t *testing.T) {
+	w := newWorld(t, 2, nil)
+	w.archives.set("archive-b", func(n *node) { n.up = false })
+	content := strings.Repeat("0123456789abcdef", 20_000)
+	for _, p := range []blob.Profile{blob.Default, blob.Legacy, {ChunkSize: 64 << 10, MaxLinks: 16}} {
+		want, err := blob.SumReader(strings.NewReader(content), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := w.keepFile(t.Context(), Caller{TenantID: alice}, content, p)
+		if err != nil || a.Parts[0].CID != want.CID {
+			t.Errorf("%+v: %s, %v, want %s", p, encode(t, a), err, want.CID)
+		}
+	}
+	w.archives.set("archive-b", func(n *node) { n.up = true })
+	w.engine.Nudge()
+	w.settled()
+	for id := range w.archives.distinct() {
+		if n := w.archives.copies(id); n != 2 {
+			t.Errorf("record %s has %d copies", id, n)
+		}
+	}
+}
+
 func TestUnsealedFileWithoutEnoughArchivesIsNotAnswered(t *testing.T) {
 	w := newWorld(t, 2, func(c *Config) { c.PutMinCopies, c.PutWait = 2, 50*time.Millisecond })
 	w.archives.set("archive-b", func(n *node) { n.refusePut = errDown })

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -461,6 +462,18 @@ func recordOf(p wire.PutRecord, seq uint64) wire.Record {
 	return r
 }
 
+// fileKey is what tells one file from another.
+func fileKey(c wire.BlobCommit) wire.BlobCommit {
+	return wire.BlobCommit{Size: c.Size, SHA256: c.SHA256, CID: c.CID}
+}
+
+// isFile reports whether bytes are the file of a commit, in the profile of it.
+func isFile(data []byte, c wire.BlobCommit) bool {
+	p := cmp.Or(blob.Profile{ChunkSize: c.ChunkSize, MaxLinks: c.MaxLinks}, blob.Default)
+	sums, err := blob.SumReader(bytes.NewReader(data), p)
+	return err == nil && sums.Size == c.Size && sums.SHA256 == c.SHA256 && sums.CID == c.CID
+}
+
 func (a *archives) CommitUpload(_ context.Context, id wire.ArchiveID, upload string, c wire.BlobCommit) error {
 	n, unlock, err := a.reach(id)
 	if err != nil {
@@ -470,7 +483,7 @@ func (a *archives) CommitUpload(_ context.Context, id wire.ArchiveID, upload str
 	if n.refuseCommit != nil {
 		return n.refuseCommit
 	}
-	if _, ok := n.files[c]; ok {
+	if _, ok := n.files[fileKey(c)]; ok {
 		delete(n.uploads, upload)
 		return nil
 	}
@@ -478,11 +491,11 @@ func (a *archives) CommitUpload(_ context.Context, id wire.ArchiveID, upload str
 	if !ok {
 		return fault.New(fault.NotFound, "UNKNOWN_UPLOAD", "there is no such upload")
 	}
-	if int64(len(data)) != c.Size || sha256.Sum256(data) != c.SHA256 {
+	if !isFile(data, c) {
 		return fault.New(fault.Invalid, "UPLOAD_MISMATCH", "the bytes are not what the commit says")
 	}
 	delete(n.uploads, upload)
-	n.files[c] = data
+	n.files[fileKey(c)] = data
 	return nil
 }
 
@@ -492,7 +505,7 @@ func (a *archives) Copy(ctx context.Context, from, to wire.ArchiveID, tenant wir
 	if err != nil {
 		return err
 	}
-	data, ok := n.files[c]
+	data, ok := n.files[fileKey(c)]
 	granted := slices.ContainsFunc(n.records, func(r wire.Record) bool { return r.File != nil && r.File.CID == c.CID && r.TenantID == tenant })
 	unlock()
 	if !ok || !granted {
@@ -506,7 +519,10 @@ func (a *archives) Copy(ctx context.Context, from, to wire.ArchiveID, tenant wir
 	if n.refuse != nil {
 		return n.refuse
 	}
-	n.files[c] = data
+	if !isFile(data, c) {
+		return fault.New(fault.Invalid, "UPLOAD_MISMATCH", "the bytes are not what the commit says")
+	}
+	n.files[fileKey(c)] = data
 	return nil
 }
 

@@ -25,11 +25,15 @@ type BlobOpen struct {
 	MaxLinks  int `json:"maxLinks"`
 }
 
-// BlobCommit names the file that an upload must turn out to be.
+// BlobCommit names the file that an upload must turn out to be. ChunkSize and
+// MaxLinks are the profile in which it has the CID, for whoever has to upload it
+// anew; zero means the default profile. An archive knows it from the BlobOpen.
 type BlobCommit struct {
-	Size   int64  `json:"size"`
-	SHA256 Digest `json:"sha256"`
-	CID    string `json:"cid"`
+	Size      int64  `json:"size"`
+	SHA256    Digest `json:"sha256"`
+	CID       string `json:"cid"`
+	ChunkSize int    `json:"chunkSize,omitzero"`
+	MaxLinks  int    `json:"maxLinks,omitzero"`
 }
 
 // BlobRead asks for a range of a file, at most FragmentSize bytes.
