@@ -95,23 +95,38 @@ func (e *Engine) file(ctx context.Context, tenant wire.TenantID, key wire.Digest
 	return f, nil
 }
 
+// blockGatherer is a Gatherer that can ask for blocks too.
+type blockGatherer interface {
+	GatherBlock(ctx context.Context, digest wire.Digest, tenant wire.TenantID) (receipts.Gathered, error)
+}
+
 // Block looks for a block, by its digest, among all files that a tenant may read.
 // NotFound, CID_NOT_FOUND, is said only when every enrolled archive was heard.
+// Others are not believed: nothing in a record says which blocks its file has.
 func (e *Engine) Block(ctx context.Context, tenant wire.TenantID, digest wire.Digest) (Block, error) {
-	missing := fault.New(fault.NotFound, "CID_NOT_FOUND", "cid: there is no such block for this key's tenant")
-	var holders []wire.ArchiveID
-	_, found, err := e.one(ctx, tenant, digest, missing, func(r *wire.Record) bool { return r.Kind == wire.KindFile && r.File != nil })
+	g, ok := e.cfg.Gatherer.(blockGatherer)
+	if !ok {
+		return Block{}, fault.New(fault.Internal, "", "jobs: this gatherer does not look for blocks")
+	}
+	found, err := g.GatherBlock(ctx, digest, tenant)
+	if err == nil {
+		found, err = e.amend(digest, tenant, found)
+	}
 	if err != nil {
 		return Block{}, err
 	}
+	var holders []wire.ArchiveID
 	for i := range found.Records {
-		if r := &found.Records[i]; r.Record.Kind == wire.KindFile && r.Record.File != nil {
-			holders = append(holders, r.ArchiveIDs...)
+		if r := &found.Records[i]; r.Record.File != nil {
+			ids, _ := e.askable(r.ArchiveIDs)
+			holders = append(holders, ids...)
 		}
 	}
+	if len(holders) == 0 {
+		return Block{}, absent(found, fault.New(fault.NotFound, "CID_NOT_FOUND", "cid: there is no such block for this key's tenant"))
+	}
 	slices.Sort(holders)
-	ids, all := e.askable(slices.Compact(holders))
-	return Block{ArchiveIDs: ids, AllHeard: all && !doubtful(found)}, nil
+	return Block{ArchiveIDs: slices.Compact(holders), AllHeard: !doubtful(found)}, nil
 }
 
 // askable returns those of the holders that are asked for bytes: of one that is
@@ -141,13 +156,18 @@ func (e *Engine) one(ctx context.Context, tenant wire.TenantID, key wire.Digest,
 	if first != nil {
 		return *first, found, nil
 	}
+	return receipts.Held{}, found, absent(found, missing)
+}
+
+// absent is what is said when nothing was found: missing, if nobody can have it.
+func absent(found receipts.Gathered, missing error) error {
 	if found.Reason == wire.ReasonLost && len(found.Missing) == 0 {
-		return receipts.Held{}, found, fault.New(fault.NotFound, "RECORD_LOST", "id: it was stored, and no archive has it any more: the operator has it on a list; send it again if you can")
+		return fault.New(fault.NotFound, "RECORD_LOST", "id: it was stored, and no archive has it any more: the operator has it on a list; send it again if you can")
 	}
 	if doubtful(found) {
-		return receipts.Held{}, found, unheard(found)
+		return unheard(found)
 	}
-	return receipts.Held{}, found, missing
+	return missing
 }
 
 // doubtful reports whether an enrolled archive may have what was not found.

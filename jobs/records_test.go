@@ -2,6 +2,8 @@ package jobs
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/verae/archive/internal/fault"
@@ -14,6 +16,84 @@ type saying struct{ found receipts.Gathered }
 
 func (s *saying) Gather(context.Context, wire.Digest, wire.TenantID, []wire.Kind) (receipts.Gathered, error) {
 	return s.found, nil
+}
+
+func (s *saying) GatherBlock(context.Context, wire.Digest, wire.TenantID) (receipts.Gathered, error) {
+	return s.found, nil
+}
+
+// A block is where an enrolled archive says it is: others may say what they like.
+// It is not there only when all enrolled ones were heard.
+func TestBlocksAreWhereEnrolledArchivesSay(t *testing.T) {
+	says := &saying{}
+	w := newWorld(t, 2, func(c *Config) { c.Gatherer = says })
+	on := func(ids ...wire.ArchiveID) receipts.Held {
+		return receipts.Held{Record: wire.Record{Kind: wire.KindFile, TenantID: alice, File: &wire.File{}}, ArchiveIDs: ids}
+	}
+	both, b := []wire.ArchiveID{"archive-a", "archive-b"}, []wire.ArchiveID{"archive-b"}
+	for name, tc := range map[string]struct {
+		found receipts.Gathered
+		want  []wire.ArchiveID
+		heard bool
+		code  string
+	}{
+		"on one":                    {receipts.Gathered{Records: []receipts.Held{on("archive-b")}, Expected: both, Complete: true}, b, true, ""},
+		"in several files":          {receipts.Gathered{Records: []receipts.Held{on("archive-b"), on("archive-a", "archive-b")}, Expected: both}, both, true, ""},
+		"another is silent":         {receipts.Gathered{Records: []receipts.Held{on("archive-b")}, Expected: both, Missing: both[:1]}, b, false, ""},
+		"on a stranger as well":     {receipts.Gathered{Records: []receipts.Held{on("a-stranger", "archive-b")}, Expected: both}, b, true, ""},
+		"on a stranger alone":       {receipts.Gathered{Records: []receipts.Held{on("a-stranger")}, Expected: both}, nil, false, "CID_NOT_FOUND"},
+		"stranger, and one silent":  {receipts.Gathered{Records: []receipts.Held{on("a-stranger")}, Expected: both, Missing: b}, nil, false, "ARCHIVES_MISSING"},
+		"nowhere":                   {receipts.Gathered{Expected: both, Complete: true}, nil, false, "CID_NOT_FOUND"},
+		"nowhere, one silent":       {receipts.Gathered{Expected: both, Missing: b, Reason: wire.ReasonDeadline}, nil, false, "ARCHIVES_MISSING"},
+		"nowhere, one lost records": {receipts.Gathered{Expected: both, Reason: wire.ReasonLost}, nil, false, "RECORD_LOST"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			says.found = tc.found
+			got, err := w.engine.Block(t.Context(), alice, digestOf("block"))
+			if fault.CodeOf(err) != tc.code || got.AllHeard != tc.heard || !slices.Equal(got.ArchiveIDs, tc.want) {
+				t.Errorf("%+v, %v", got, err)
+			}
+			if tc.code == "ARCHIVES_MISSING" && fault.RetryAfter(err) == 0 {
+				t.Error("nobody says when to ask again")
+			}
+		})
+	}
+}
+
+// A file is everybody's if an enrolled archive has a record that says so, of this
+// very file: caches that others share may keep it then.
+func TestPublicIsWhatAnEnrolledArchiveSays(t *testing.T) {
+	says := &saying{}
+	w := newWorld(t, 1, func(c *Config) { c.Gatherer = says })
+	enrolled, stranger := []wire.ArchiveID{"archive-a"}, []wire.ArchiveID{"stranger"}
+	const cid = "bafkreib"
+	rec := func(ids []wire.ArchiveID, content string, shares ...wire.Share) receipts.Held {
+		id := wire.RecordID(digestOf(fmt.Sprint(content, ids, shares)))
+		return receipts.Held{ArchiveIDs: ids, Record: wire.Record{
+			ID: id, Kind: wire.KindFile, TenantID: alice, ShareWith: shares, File: &wire.File{CID: cid, SHA256: digestOf(content)},
+		}}
+	}
+	all, some := wire.Share{TenantID: wire.Public, Mode: wire.ModeFiles}, wire.Share{TenantID: wire.Public, Mode: wire.ModeMetadata}
+	for name, tc := range map[string]struct {
+		records []receipts.Held
+		want    bool
+	}{
+		"his own":                   {[]receipts.Held{rec(enrolled, "file")}, false},
+		"shared with one":           {[]receipts.Held{rec(enrolled, "file", wire.Share{TenantID: bob, Mode: wire.ModeFiles})}, false},
+		"metadata shared with all":  {[]receipts.Held{rec(enrolled, "file", some)}, false},
+		"shared with all":           {[]receipts.Held{rec(enrolled, "file", all)}, true},
+		"by a record beside":        {[]receipts.Held{rec(enrolled, "file"), rec(enrolled, "file", all)}, true},
+		"by a stranger":             {[]receipts.Held{rec(enrolled, "file"), rec(stranger, "file", all)}, false},
+		"another file of this name": {[]receipts.Held{rec(enrolled, "file"), rec(enrolled, "other", all)}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			says.found = receipts.Gathered{Records: tc.records, Expected: enrolled, Complete: true}
+			f, err := w.engine.FileByCID(t.Context(), alice, cid, digestOf("root"))
+			if err != nil || f.Public != tc.want {
+				t.Errorf("public %t, %v", f.Public, err)
+			}
+		})
+	}
 }
 
 // What may be on an archive that was not heard is never denied, and what was

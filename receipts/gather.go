@@ -67,7 +67,7 @@ type Gatherer struct {
 func (g *Gatherer) Gather(ctx context.Context, digest wire.Digest, tenant wire.TenantID, kinds []wire.Kind) (Gathered, error) {
 	var f fanout
 	defer f.end()
-	return g.timed(ctx, question{digest, tenant, kinds}, &f)
+	return g.timed(ctx, question{digest: digest, tenant: tenant, kinds: kinds}, &f)
 }
 
 // timed asks within the wait, and counts how it ended.

@@ -27,7 +27,7 @@ func (g *Gatherer) GatherLate(ctx context.Context, digest wire.Digest, tenant wi
 		return found, nil, err
 	}
 	f := fanout{extra: extra, release: func() { g.late.Add(-1) }}
-	found, err = g.timed(ctx, question{digest, tenant, kinds}, &f)
+	found, err = g.timed(ctx, question{digest: digest, tenant: tenant, kinds: kinds}, &f)
 	if err != nil || found.Reason != wire.ReasonDeadline || f.run == nil || f.run.done() {
 		f.end()
 		return found, nil, err

@@ -35,6 +35,7 @@ type question struct {
 	digest wire.Digest
 	tenant wire.TenantID
 	kinds  []wire.Kind // empty: all but the control kinds
+	block  bool        // the digest is that of a block: which files have it only archives know
 }
 
 // admit returns r as the caller may see it, with its id and digests filled in,
@@ -115,7 +116,7 @@ func (q *question) under(r *wire.Record) bool {
 	if r.File == nil {
 		return false
 	}
-	if r.File.SHA256 == q.digest {
+	if r.File.SHA256 == q.digest || q.block {
 		return true
 	}
 	cid, err := blob.ParseCID(r.File.CID)

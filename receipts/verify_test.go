@@ -251,3 +251,25 @@ verae_receipts_gatherings_total{reason="all"} 1
 		t.Error(err)
 	}
 }
+
+// The digest of a block says nothing of which files have it: archives are taken at
+// their word, for file records that the caller may see, and nothing else.
+func TestBlocksAreAskedForByTheirDigest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		elsewhere := func(r *wire.Record) { r.SHA256 = wire.Digest{5} }
+		file := record(wire.KindFile, "a", elsewhere)
+		theirs := record(wire.KindFile, "b", elsewhere, func(r *wire.Record) { r.TenantID = globex })
+		a := &asker{t: t, script: []says{{1, reply("archive-a", file, theirs, record("note", "x", elsewhere))}}}
+		g := &receipts.Gatherer{Asker: a, Roster: roster{"archive-a"}, Wait: wait}
+		got, err := g.GatherBlock(t.Context(), subject, acme)
+		if err != nil || len(got.Records) != 1 || got.Records[0].Record.File == nil || got.Records[0].Record.TenantID != acme {
+			t.Errorf("%+v, %v", got.Records, err)
+		}
+		if len(a.asked) != 1 || len(a.asked[0].Kinds) != 1 || a.asked[0].Kinds[0] != wire.KindFile {
+			t.Errorf("asked %+v", a.asked)
+		}
+		if got, err := g.Gather(t.Context(), subject, acme, nil); err != nil || len(got.Records) > 0 {
+			t.Errorf("a lookup shows what is under a block: %+v, %v", got.Records, err)
+		}
+	})
+}
