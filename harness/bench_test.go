@@ -147,7 +147,7 @@ func benchWorld(b *testing.B) *world.World {
 	return w
 }
 
-func stopWorld(b *testing.B, w *world.World) {
+func stopWorld(b testing.TB, w *world.World) {
 	b.Helper()
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
@@ -218,7 +218,7 @@ func unique() wire.Digest {
 	return sum(fmt.Append(nil, time.Now().UnixNano(), uniqueness.Add(1)))
 }
 
-func readyPID(b *testing.B, r world.Ready) int {
+func readyPID(b testing.TB, r world.Ready) int {
 	b.Helper()
 	pid, err := aggregatorPID(r)
 	if err != nil {

@@ -81,7 +81,7 @@ type nodeFile struct {
 }
 
 // bytes are the key stream of AES-256-CTR under the SHA-256 of the seed.
-func (f nodeFile) bytes(t *testing.T) io.Reader {
+func (f nodeFile) bytes(t testing.TB) io.Reader {
 	t.Helper()
 	key := sha256.Sum256([]byte(f.Seed))
 	block, err := aes.NewCipher(key[:])
