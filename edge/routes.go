@@ -59,6 +59,8 @@ func (s *Server) routes() []route {
 		{path: "/zapier/v1/archives/{id}/lost", methods: get, scope: ScopeAdmin, handle: s.getLost},
 		{path: "/ipfs/{cid}", methods: get, public: true, scope: ScopeFiles, kept: true, handle: s.getIPFS},
 		{path: "/api/v0/add", methods: kuboMethods, scope: ScopeStamp, body: true, kubo: true, handle: s.postAdd},
+		{path: "/api/v0/cat", methods: kuboMethods, scope: ScopeFiles, kubo: true, handle: s.postCat},
+		{path: "/api/v0/block/get", methods: kuboMethods, scope: ScopeFiles, kubo: true, handle: s.postBlockGet},
 		{path: "/api/v0/version", methods: kuboMethods, kubo: true, handle: s.postVersion},
 		{path: "/livez", methods: get, open: true, handle: s.getLive},
 		{path: "/readyz", methods: get, open: true, handle: s.getReady},

@@ -83,6 +83,8 @@ func TestRoutesOfTheContract(t *testing.T) {
 		"GET|HEAD /zapier/v1/archives/{id}/lost admin",
 		"GET|HEAD /ipfs/{cid} files",
 		"OPTIONS|POST /api/v0/add stamp",
+		"OPTIONS|POST /api/v0/cat files",
+		"OPTIONS|POST /api/v0/block/get files",
 		"OPTIONS|POST /api/v0/version ",
 		"GET|HEAD /livez ",
 		"GET|HEAD /readyz ",
