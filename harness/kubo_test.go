@@ -47,6 +47,11 @@ func kuboClientsWork(t *testing.T, tools node) {
 		"without a key":      `{"error":"this route needs an API key: send it in the header x-api-key, or as Authorization: Bearer KEY"}`,
 		"fetch":              fmt.Sprintf(`{"status":200,"type":"application/json","Name":"scan 1.pdf","Hash":%q,"Size":"%d"}`, ours.CID, ours.DAGSize),
 		"fetch from a page":  `403`,
+		"cat":                `"hello world"`,
+		"cat a part":         `"wor"`,
+		"block":              `"hello world"`,
+		"cat large":          fmt.Sprintf(`{"cid":%q,"same":true,"part":true}`, sums(blob.Profile{ChunkSize: 64 << 10, MaxLinks: blob.Legacy.MaxLinks}).CID),
+		"cat nothing":        `{"error":"nothing is here for you under bafkreiaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa: check the CID, and that the file was shared with your tenant"}`,
 	}
 	ready := w.Ready()
 	got := map[string]string{}

@@ -52,6 +52,17 @@ await attempt('two files', async () => {
 await attempt('without a key', async () => added(await create({ url }).add('hello world')))
 await attempt('pin', async () => (await kubo.pin.add('bafkreifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e')).toString())
 
+const hello = 'bafkreifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e'
+const digest = (bytes) => createHash('sha256').update(bytes).digest('hex')
+await attempt('cat', async () => (await all(kubo.cat(hello))).toString())
+await attempt('cat a part', async () => (await all(kubo.cat(`/ipfs/${hello}`, { offset: 6, length: 3 }))).toString())
+await attempt('block', async () => Buffer.from(await kubo.block.get(hello)).toString())
+await attempt('cat large', async () => {
+  const { cid } = await kubo.add(large, { chunker: 'size-65536', onlyHash: false })
+  return { cid: cid.toString(), same: digest(await all(kubo.cat(cid))) === digest(large), part: digest(await all(kubo.cat(cid, { offset: 65535, length: 65538 }))) === digest(large.subarray(65535, 65535 + 65538)) }
+})
+await attempt('cat nothing', async () => (await all(kubo.cat('bafkreiaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'))).toString())
+
 await attempt('fetch', async () => {
   const form = new FormData()
   form.append('anything', new Blob([large], { type: 'application/pdf' }), 'scan 1.pdf')
