@@ -30,6 +30,7 @@ func TestNodeTools(t *testing.T) {
 	long(t)
 	tools := installNode(t)
 	t.Run("ipfs-unixfs-importer", func(t *testing.T) { importerMakesTheSameCIDs(t, tools) })
+	t.Run("ipfs-unixfs-exporter", func(t *testing.T) { exporterReadsOurBlocks(t, tools) })
 	t.Run("kubo-rpc-client", func(t *testing.T) { kuboClientsWork(t, tools) })
 }
 
