@@ -44,6 +44,7 @@ func TestScripts(t *testing.T) {
 			Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
 		})
 	})
+	t.Run("get goes on", func(t *testing.T) { getGoesOn(t, ready) })
 }
 
 // exits runs a command and checks its exit code: exits CODE COMMAND...
