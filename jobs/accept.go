@@ -27,6 +27,7 @@ type draft struct {
 	submission
 	puts    [][]byte    // the bytes of every Put, in the order of parts; its roster version is set when it is sent
 	content wire.Digest // keyed digest of the request's content
+	unread  error       // why the text of its files can not be asked for; a repeated request does not ask again
 	entered bool        // the idempotency key is marked as in flight by this request
 }
 
@@ -51,6 +52,7 @@ func (e *Engine) draft(ctx context.Context, c Caller, req *splitter.Request) (*d
 	if err := e.splitInto(ctx, d, req); err != nil {
 		return nil, err
 	}
+	d.unread = e.fetchable(d, req)
 	d.UploadsDone = len(d.Files) == 0
 	d.Stored, d.Copied = len(d.Parts) == 0, len(d.Parts) == 0
 	if err := e.identify(d, c, req); err != nil {

@@ -13,14 +13,13 @@ import (
 // keep is step 3. It returns the submission that now stands for the request:
 // the draft, or the earlier one that the request joins.
 func (e *Engine) keep(ctx context.Context, d *draft, known *chain.Seal) (s *submission, joined bool, err error) {
-	fetchable := e.fetchable(d)
 	err = e.store.update(ctx, func(t *tx) error {
 		first, err := e.recognise(t, d)
 		if err != nil || first != nil {
 			s, joined = first, true
 			return err
 		}
-		if err := cmpErr(fetchable, e.Room()); err != nil {
+		if err := cmpErr(d.unread, e.Room()); err != nil {
 			return err
 		}
 		s = &d.submission

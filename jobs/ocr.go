@@ -2,10 +2,12 @@ package jobs
 
 import (
 	"encoding/hex"
+	"slices"
 	"time"
 
 	"github.com/verae/archive/bridge/envelope"
 	"github.com/verae/archive/internal/fault"
+	"github.com/verae/archive/splitter"
 	"github.com/verae/archive/wire"
 )
 
@@ -44,10 +46,21 @@ func ocrWaitingKey(id wire.EnvelopeID) []byte {
 	return rowKey(rowOCRWaiting, uuidBytes(string(id)))
 }
 
-// fetchable refuses a request for the text of a file that nobody may fetch: its
-// message would come to nothing, wherever it goes.
-func (e *Engine) fetchable(d *draft) error {
-	if !d.wantsOCR() || e.cfg.Fetchers != nil && e.cfg.Fetchers.FetchesFiles(d.Tenant) {
+// fetchable refuses a request for the text of a file that nobody may fetch, by a
+// key of its tenant or of whom it is shared with: its message would come to
+// nothing, wherever it goes.
+func (e *Engine) fetchable(d *draft, req *splitter.Request) error {
+	if !d.wantsOCR() {
+		return nil
+	}
+	readers := []wire.TenantID{d.Tenant}
+	for _, s := range req.ShareWith {
+		if s.Mode == wire.ModeFiles {
+			readers = append(readers, s.TenantID)
+		}
+	}
+	fetches := func(t wire.TenantID) bool { return t == wire.Public || e.cfg.Fetchers.FetchesFiles(t) }
+	if e.cfg.Fetchers != nil && slices.ContainsFunc(readers, fetches) {
 		return nil
 	}
 	return fault.New(fault.Invalid, "OCR_NO_WORKER",

@@ -181,6 +181,11 @@ func TestOCRWithoutAWorkerIsRefusedAndLeavesNothing(t *testing.T) {
 	if n, err := w.engine.Pending(); n != 0 || err != nil || w.ledger.registers != 0 || len(w.archives.distinct()) != 0 {
 		t.Errorf("refused requests left %d submissions, %d registrations, %v", n, w.ledger.registers, err)
 	}
+	for _, share := range []string{`"public":true`, `"shareWith":["` + string(alice) + `"]`} {
+		if _, err := w.submit(t.Context(), Caller{TenantID: bob}, hashBody(digestOf("shared"), fileField("file"), ocr, share)); err != nil {
+			t.Errorf("%s, so that somebody may fetch it: %v", share, err)
+		}
+	}
 	first, _ := w.must(alice, body)
 	w.engine.cfg.Fetchers = nil
 	again, err := w.submit(t.Context(), Caller{TenantID: alice}, body)
