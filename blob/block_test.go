@@ -181,3 +181,74 @@ func TestSectionsReadTheirLeavesOnly(t *testing.T) {
 		}
 	}
 }
+
+// A tree that is deeper than any that is made here, or repeats a link to claim more
+// than there is, is damage to every reader: fault 11 of other servers.
+func TestTreesThatNobodyMadeAreDamage(t *testing.T) {
+	s := openStore(t, testConfig(t))
+	data := content(t, "deep", 100)
+	sums, _ := store(t, s, "u", data, small)
+	leaf := block{cid: CID{Digest: sums.SHA256, Raw: true}, fileSize: 100, dagSize: 100}
+	set := func(rows ...row) {
+		t.Helper()
+		for _, r := range rows {
+			if err := s.db.Set(r.key, r.value, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	grow := func(children ...block) block {
+		grown := &tree{onNode: func(digest [32]byte, encoded []byte) { set(seal(nodeKey(digest), encoded)) }}
+		n := newInner()
+		for _, c := range children {
+			n.add(c)
+		}
+		return grown.finish(n)
+	}
+	deep := leaf
+	for range maxDepth + 1 {
+		deep = grow(deep)
+	}
+	wide := leaf
+	for range 5 { // 16^5 times 100 bytes out of a few kilobytes
+		wide = grow(wide, wide, wide, wide, wide, wide, wide, wide, wide, wide, wide, wide, wide, wide, wide, wide)
+	}
+	lies := grow(block{cid: leaf.cid, fileSize: 99, dagSize: 100})
+	for name, b := range map[string]block{"deep": deep, "wide": wide, "of another size": lies} {
+		set(rootInfo{cid: b.cid, file: sums.SHA256, size: b.fileSize, profile: small}.rows()...)
+		cid := b.cid.String()
+		if name != "wide" { // has right bytes at its begin
+			_, _, err := s.Read(t.Context(), cid, 0, 10)
+			wantFault(t, err, fault.Corrupt, CodeCorrupt)
+		}
+		if r, err := s.NewSection(t.Context(), cid, b.fileSize-1, 1); err != nil {
+			wantFault(t, err, fault.Corrupt, CodeCorrupt)
+		} else {
+			_, err = io.ReadAll(r)
+			wantFault(t, err, fault.Corrupt, CodeCorrupt)
+			r.Close()
+		}
+		_, _, err := s.ReadBlock(t.Context(), cid, sha256.Sum256([]byte("no block of it")), 0, 0)
+		wantFault(t, err, fault.Corrupt, CodeCorrupt)
+	}
+}
+
+// How large a block is, and that it is there, is told without reading it: fault 15
+// of other servers.
+func TestSizeOfABlockIsToldWithoutReadingIt(t *testing.T) {
+	s := openStore(t, testConfig(t))
+	data := content(t, "size", MinChunkSize+3)
+	sums, _ := store(t, s, "u", data, small)
+	leaf := sha256.Sum256(data[:MinChunkSize])
+	s = reopen(t, s)
+	before := s.Stats()
+	if _, size, err := s.ReadBlock(t.Context(), sums.CID, leaf, 0, 0); err != nil || size != MinChunkSize {
+		t.Errorf("%d, %v", size, err)
+	}
+	if ok, err := s.Has(t.Context(), sums.SHA256, sums.CID); !ok || err != nil {
+		t.Errorf("%t, %v", ok, err)
+	}
+	if after := s.Stats(); after.LeavesVerified != before.LeavesVerified {
+		t.Errorf("%d leaves were read", after.LeavesVerified-before.LeavesVerified)
+	}
+}
