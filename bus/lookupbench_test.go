@@ -90,8 +90,8 @@ func BenchmarkLookupWithMirrors(b *testing.B) {
 
 // Two of 64 archives have it, by the mirrors: everybody is asked, or those alone.
 func BenchmarkDirectedAmong64(b *testing.B) {
-	w := startWorld(b, 64, patient, func(_ int, s *site) {
-		s.node.id = wire.ArchiveID(fmt.Sprintf("archive-%02d", s.node.id[len("archive-")]-'a'))
+	w := startWorld(b, 64, patient, func(i int, s *site) {
+		s.node.id = wire.ArchiveID(fmt.Sprintf("archive-%02d", i))
 	})
 	for i, s := range w.sites {
 		w.ids[i] = s.node.id

@@ -18,9 +18,9 @@ const (
 	queryDirected  = "directed"  // those of which an answer is expected, alone
 )
 
-// manyArchives is from how many enrolled archives on auto is directed. With few a
-// broadcast is one message, and costs an archive that has nothing a look into its
-// filter.
+// manyArchives is from how many enrolled archives on auto is directed, however many
+// are asked. With few a broadcast is one message, and costs an archive that has nothing
+// a look into its filter.
 const manyArchives = 17
 
 // direct is receipts.Gatherer.Direct.
