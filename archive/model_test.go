@@ -17,6 +17,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
 
+	"github.com/verae/archive/blob"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/internal/need"
 	"github.com/verae/archive/internal/pebblex"
@@ -348,6 +349,10 @@ func (e *elsewhere) Record(_ context.Context, _ wire.ArchiveID, id wire.RecordID
 		return r, fault.New(fault.NotFound, CodeNoRecord, "not here")
 	}
 	return r, nil
+}
+
+func (e *elsewhere) FileProfile(context.Context, wire.ArchiveID, wire.Digest, string) (blob.Profile, error) {
+	return blob.Profile{}, errors.New("there are no files in this test")
 }
 
 func (e *elsewhere) File(context.Context, wire.ArchiveID, wire.Digest, string, int64, int) ([]byte, int64, error) {

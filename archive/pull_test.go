@@ -70,8 +70,14 @@ func (s *shelf) reopenAfter(t testing.TB, do func()) {
 // scan puts a file with a record of it, and returns the record.
 func (s *shelf) scan(t testing.TB, seed uint64, size int) wire.PutRecord {
 	t.Helper()
-	r, data := scanOf(seed, size)
-	if err := s.files.Open("scan", blob.Default); err != nil {
+	return s.scanIn(t, blob.Default, seed, size)
+}
+
+// scanIn is scan for a file in a profile.
+func (s *shelf) scanIn(t testing.TB, p blob.Profile, seed uint64, size int) wire.PutRecord {
+	t.Helper()
+	r, data := scanInOf(p, seed, size)
+	if err := s.files.Open("scan", p); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.files.Write("scan", 0, bytes.Clone(data)); err != nil {
@@ -86,10 +92,14 @@ func (s *shelf) scan(t testing.TB, seed uint64, size int) wire.PutRecord {
 
 // scanOf makes up a file and a record of it.
 func scanOf(seed uint64, size int) (wire.PutRecord, []byte) {
+	return scanInOf(blob.Default, seed, size)
+}
+
+func scanInOf(p blob.Profile, seed uint64, size int) (wire.PutRecord, []byte) {
 	data := make([]byte, size)
 	random := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
 	random.Read(data)
-	h := blob.NewHasher(blob.Default)
+	h := blob.NewHasher(p)
 	h.Write(data)
 	sums := h.Sum()
 	r := fileRecord(alice, digest(fmt.Sprint("subject ", seed)))
@@ -106,6 +116,9 @@ type peersOf struct {
 	onFile   func(from wire.ArchiveID, off int64, data []byte) ([]byte, error)
 	records  map[wire.ArchiveID]int // asked for
 	bytes    map[wire.ArchiveID]int64
+
+	onProfile func(told blob.Profile) (blob.Profile, error)
+	lies      blob.Profile // what archive-c says of every file; zero: the truth
 }
 
 func peersWith(all ...*shelf) *peersOf {
@@ -139,6 +152,21 @@ func (p *peersOf) Record(ctx context.Context, a wire.ArchiveID, id wire.RecordID
 		err = p.onRecord(a, &rec)
 	}
 	return rec, err
+}
+
+func (p *peersOf) FileProfile(ctx context.Context, a wire.ArchiveID, sum wire.Digest, cid string) (blob.Profile, error) {
+	s := p.shelves[a]
+	if s == nil {
+		return blob.Profile{}, errAway
+	}
+	if a == "archive-c" && p.lies != (blob.Profile{}) {
+		return p.lies, nil
+	}
+	told, err := s.files.Profile(ctx, sum, cid)
+	if err == nil && p.onProfile != nil {
+		return p.onProfile(told)
+	}
+	return told, err
 }
 
 func (p *peersOf) File(ctx context.Context, a wire.ArchiveID, sum wire.Digest, cid string, off int64, n int) ([]byte, int64, error) {
@@ -382,6 +410,49 @@ func TestPullHealsALostFile(t *testing.T) {
 		t.Errorf("%+v", out)
 	}
 	requireHas(t, b.Node, []wire.RecordID{scan.ID()}, true)
+}
+
+// A file of any profile is fetched: whoever has it says in which it is. One who
+// tells another is not believed, and nobody needs to tell of the usual ones.
+func TestPullBringsAFileInItsProfile(t *testing.T) {
+	odd := blob.Profile{ChunkSize: 100_000, MaxLinks: 17}
+	for _, c := range []struct {
+		profile, liar blob.Profile
+		silent, comes bool
+	}{
+		{profile: odd, comes: true}, {profile: odd, liar: blob.Legacy, comes: true}, {profile: odd, silent: true},
+		{profile: blob.Legacy, silent: true, comes: true}, {profile: blob.Profile{ChunkSize: 1 << 20, MaxLinks: 174}, silent: true, comes: true},
+		{profile: blob.Default, liar: odd, comes: true},
+	} {
+		a, b := newShelf(t, "archive-a"), newShelf(t, "archive-b")
+		scan := a.scanIn(t, c.profile, 1, 2<<20+1)
+		peers := peersWith(a)
+		peers.onProfile = func(told blob.Profile) (blob.Profile, error) {
+			if c.silent {
+				return told, errAway
+			}
+			return told, nil
+		}
+		from := []wire.ArchiveID{"archive-a"}
+		if c.liar != (blob.Profile{}) {
+			liar := newShelf(t, "archive-c")
+			liar.scanIn(t, c.profile, 1, 2<<20+1)
+			peers.shelves["archive-c"], peers.lies = liar, c.liar
+			from = []wire.ArchiveID{"archive-c", "archive-a"}
+		}
+		out := newTestPuller(t, b, peers).Pull(t.Context(), []wire.RecordID{scan.ID()}, from)[0]
+		for tries := 0; fault.CodeOf(out.Err) == CodePullPending && tries < 100; tries++ {
+			out = newTestPuller(t, b, peers).Pull(t.Context(), []wire.RecordID{scan.ID()}, from)[0]
+		}
+		if (out.Err == nil) != c.comes {
+			t.Errorf("%+v: %+v", c, out)
+		}
+		if c.comes {
+			if _, err := b.files.Profile(t.Context(), scan.File.SHA256, scan.File.CID); err != nil {
+				t.Errorf("%+v: it is not here: %v", c, err)
+			}
+		}
+	}
 }
 
 // A pull outlives the request for it: the next request gets its outcome. Two

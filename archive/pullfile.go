@@ -5,15 +5,32 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/verae/archive/blob"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/wire"
 )
 
-// pullProfiles are the profiles that a file may have been imported in. A record
-// names the CID and not the profile; all but the first are rare.
-var pullProfiles = []blob.Profile{blob.Default, blob.Legacy}
+// profiles are those that a file may have been imported in, the likely ones first.
+// A record names the CID and not the profile, which matters for a file of several
+// blocks: whoever has it tells, and should he be wrong the usual ones are tried.
+func (p *Puller) profiles(ctx context.Context, f *wire.File, from []wire.ArchiveID) (list []blob.Profile) {
+	if c, err := blob.ParseCID(f.CID); err == nil && !c.Raw {
+		for _, id := range from {
+			if told, err := p.peers.FileProfile(ctx, id, f.SHA256, f.CID); err == nil && !slices.Contains(list, told) {
+				list = append(list, told)
+			}
+		}
+	}
+	for _, usual := range blob.Usual() {
+		if !slices.Contains(list, usual) {
+			list = append(list, usual)
+		}
+	}
+	return list
+}
 
 // file brings the bytes of a file here, unless they are.
 func (p *Puller) file(ctx context.Context, f *wire.File, from []wire.ArchiveID) error {
@@ -32,7 +49,7 @@ func (p *Puller) file(ctx context.Context, f *wire.File, from []wire.ArchiveID) 
 		case <-ctx.Done():
 			return nil, fault.Wrap(fault.Transient, ctx.Err())
 		}
-		for _, profile := range pullProfiles {
+		for _, profile := range p.profiles(ctx, f, from) {
 			if err = p.fetch(ctx, profile, f, from); fault.CodeOf(err) != blob.CodeCIDMismatch {
 				break
 			}
@@ -146,8 +163,11 @@ func (p *Puller) copyFrom(ctx context.Context, id string, profile blob.Profile, 
 func uploadOf(f *wire.File, profile blob.Profile) string {
 	sum := sha256.Sum256([]byte(f.SHA256.String() + f.CID))
 	id := "pull-" + hex.EncodeToString(sum[:24])
-	if profile != blob.Default {
-		id += "-legacy"
+	switch profile {
+	case blob.Default:
+		return id
+	case blob.Legacy:
+		return id + "-legacy"
 	}
-	return id
+	return fmt.Sprintf("%s-%x", id, profile.ChunkSize*blob.MaxLinks+profile.MaxLinks-1) // at most 8 digits: an id has 64 characters
 }

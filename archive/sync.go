@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/verae/archive/blob"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/wire"
 )
@@ -31,6 +32,9 @@ type Peers interface {
 	// and the size that the peer says it has. The bytes are not verified: only
 	// all of them together can be.
 	File(ctx context.Context, archive wire.ArchiveID, sha256 wire.Digest, cid string, off int64, n int) (data []byte, size int64, err error)
+	// FileProfile returns the profile in which the peer says that the file has its
+	// CID. It is not verified either.
+	FileProfile(ctx context.Context, archive wire.ArchiveID, sha256 wire.Digest, cid string) (blob.Profile, error)
 	// Alive returns the other archives that were heard lately, whatever their
 	// state, sorted.
 	Alive() []wire.ArchiveID

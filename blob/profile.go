@@ -1,6 +1,10 @@
 package blob
 
-import "github.com/verae/archive/internal/fault"
+import (
+	"context"
+
+	"github.com/verae/archive/internal/fault"
+)
 
 // Bounds of a [Profile]. A chunk above 1 MiB would make blocks that common
 // clients refuse; a small chunk or a narrow node costs an index row and a
@@ -29,6 +33,24 @@ var Default = Profile{ChunkSize: 1 << 20, MaxLinks: 1024}
 // Legacy is the pair of older importers (Kubo's add with CIDv1 and raw leaves,
 // and the JavaScript importer's defaults).
 var Legacy = Profile{ChunkSize: 256 << 10, MaxLinks: 174}
+
+// Usual are the profiles that are tried on a file whose own is not known any more:
+// the two above, and what Kubo makes of chunks of 1 MiB.
+func Usual() []Profile {
+	return []Profile{Default, Legacy, {ChunkSize: Default.ChunkSize, MaxLinks: Legacy.MaxLinks}}
+}
+
+// Profile returns the profile in which a committed file has a root. The errors are
+// those of Blocks.
+func (s *Store) Profile(ctx context.Context, sha256 [32]byte, cid string) (Profile, error) {
+	leave, err := s.enter()
+	if err != nil {
+		return Profile{}, err
+	}
+	defer leave()
+	r, err := s.rootOf(ctx, sha256, cid)
+	return r.profile, err
+}
 
 // Check reports, as a fault of kind Invalid with code BAD_PROFILE, whether p is
 // outside the bounds.

@@ -160,7 +160,7 @@ func (r *repair) fill(ctx context.Context, s *Store, roots []rootInfo) error {
 func (s *Store) importFile(ctx context.Context, root rootInfo) ([]row, error) {
 	profiles := []Profile{root.profile}
 	if root.profile == (Profile{}) {
-		profiles = []Profile{Default, Legacy}
+		profiles = Usual()
 	}
 	for _, p := range profiles {
 		u := &upload{}

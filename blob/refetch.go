@@ -40,7 +40,7 @@ func (s *Store) Refetch(ctx context.Context, ref FileRef, evidence string, sourc
 	}
 	profiles := []Profile{ref.Profile}
 	if ref.Profile == (Profile{}) {
-		profiles = []Profile{Default, Legacy}
+		profiles = Usual()
 	}
 	var refusals []error
 	for i, source := range append([]CopySource{own}, sources...) {

@@ -337,6 +337,15 @@ func (b *fakeBlobs) Has(_ context.Context, sum [32]byte, cid string) (bool, erro
 	return ok && sha256.Sum256(data) == sum, nil
 }
 
+func (b *fakeBlobs) Profile(_ context.Context, _ [32]byte, cid string) (blob.Profile, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, ok := b.files[cid]; !ok {
+		return blob.Profile{}, fault.New(fault.NotFound, "UNKNOWN_CID", "no file %s", cid)
+	}
+	return blob.Default, nil
+}
+
 func (b *fakeBlobs) Read(_ context.Context, cid string, off int64, length int) ([]byte, int64, error) {
 	if b.onRead != nil {
 		if err := b.onRead(off); err != nil {

@@ -42,6 +42,8 @@ type Blobs interface {
 	Commit(ctx context.Context, id string, size int64, sha256 [32]byte, cid string) (duplicate bool, err error)
 	Abort(id string) error
 	Has(ctx context.Context, sha256 [32]byte, cid string) (bool, error)
+	// Profile returns the profile in which a file has its CID.
+	Profile(ctx context.Context, sha256 [32]byte, cid string) (blob.Profile, error)
 	// Read returns up to length verified bytes from off, and the file's size.
 	Read(ctx context.Context, cid string, off int64, length int) (data []byte, size int64, err error)
 	// ReadBlock does so of a block of the file: its bytes, and its size.

@@ -3,12 +3,14 @@ package bus
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/verae/archive/archive"
+	"github.com/verae/archive/blob"
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/wire"
 )
@@ -82,6 +84,20 @@ func (p *Peers) Record(ctx context.Context, peer wire.ArchiveID, id wire.RecordI
 // the archive says the file has.
 func (p *Peers) File(ctx context.Context, peer wire.ArchiveID, sha256 wire.Digest, cid string, off int64, n int) (data []byte, size int64, err error) {
 	return p.fragment(ctx, peer, wire.OpFile, wire.SyncFile{SHA256: sha256, CID: cid, Offset: off, Length: int64(n)}, off, n)
+}
+
+// FileProfile returns the profile in which an archive says that a file has its CID.
+func (p *Peers) FileProfile(ctx context.Context, peer wire.ArchiveID, sha256 wire.Digest, cid string) (blob.Profile, error) {
+	reply, err := p.ask(ctx, peer, wire.SubjectSyncPrefix, wire.OpFile, wire.SyncFile{SHA256: sha256, CID: cid, Length: 1}, 0)
+	if err != nil {
+		return blob.Profile{}, err
+	}
+	var profile blob.Profile
+	told := reply.Header.Get(wire.HeaderProfile)
+	if _, err := fmt.Sscanf(told, "%d/%d", &profile.ChunkSize, &profile.MaxLinks); err != nil || profile.Check() != nil {
+		return blob.Profile{}, wrong(peer, "asked for the profile of file %s, it said %q", cid, told)
+	}
+	return profile, nil
 }
 
 // fragment asks for up to n bytes at off of something, and returns them with the

@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strconv"
 
@@ -182,6 +183,7 @@ type answer struct {
 	data     []byte
 	fragment bool
 	at, size int64
+	profile  string // of a file, beside its first bytes; "" otherwise
 }
 
 // take hands a question to a worker.
@@ -225,6 +227,9 @@ func (s *SyncService) answer(op string, msg *nats.Msg, a answer, err error) {
 		if a.fragment {
 			reply.Header.Set(wire.HeaderOffset, strconv.FormatInt(a.at, 10))
 			reply.Header.Set(wire.HeaderSize, strconv.FormatInt(a.size, 10))
+			if a.profile != "" {
+				reply.Header.Set(wire.HeaderProfile, a.profile)
+			}
 		}
 		if a.fragment || len(a.data) > largeAnswer {
 			err = s.conn.bulk.PublishMsg(reply) // nothing small waits behind it
@@ -321,5 +326,16 @@ func (s *SyncService) file(ctx context.Context, data []byte) (answer, error) {
 		return answer{}, fault.New(fault.NotFound, archive.CodeNoFile, "file %s is not here, or not whole", q.CID)
 	}
 	out, size, err := s.cfg.Blobs.Read(ctx, q.CID, q.Offset, int(q.Length))
-	return answer{data: out, fragment: true, at: q.Offset, size: size}, err
+	if err != nil {
+		return answer{}, err
+	}
+	a := answer{data: out, fragment: true, at: q.Offset, size: size}
+	if q.Offset == 0 {
+		p, err := s.cfg.Blobs.Profile(ctx, q.SHA256, q.CID)
+		if err != nil {
+			return answer{}, err
+		}
+		a.profile = fmt.Sprintf("%d/%d", p.ChunkSize, p.MaxLinks)
+	}
+	return a, nil
 }

@@ -282,6 +282,31 @@ func TestPullOverNATS(t *testing.T) {
 
 // The archive that sends dies in the middle of a file; it comes back, and the
 // file goes on where it was.
+// An archive tells another in which profile it has a file.
+func TestFilesProfileIsTold(t *testing.T) {
+	f := startFleet(t, "archive-a", "archive-b")
+	a, b := f.depots[0], f.depots[1]
+	data := bytes.Repeat([]byte("0123456789abcdef"), 20_000)
+	odd := blob.Profile{ChunkSize: 100_000, MaxLinks: 17}
+	c := describeIn(data, odd)
+	err := a.files.Open("odd", odd)
+	if err == nil {
+		_, err = a.files.Write("odd", 0, bytes.Clone(data))
+	}
+	if err == nil {
+		_, err = a.files.Commit(t.Context(), "odd", c.Size, c.SHA256, c.CID)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := b.peers.FileProfile(t.Context(), "archive-a", c.SHA256, c.CID); err != nil || got != odd {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := b.peers.FileProfile(t.Context(), "archive-a", c.SHA256, describe([]byte("other")).CID); err == nil {
+		t.Errorf("of a file that is not there: %+v", got)
+	}
+}
+
 func TestAFileGoesOnAfterItsArchiveDied(t *testing.T) {
 	f := startFleet(t, "archive-a", "archive-b")
 	a, b := f.depots[0], f.depots[1]

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/verae/archive/archive"
 	"github.com/verae/archive/blob"
@@ -104,6 +105,23 @@ func (r *archiveRepair) evidence() string {
 // that were asked have answered is fault.NotFound the answer.
 func (r *archiveRepair) refetch(ctx context.Context, ref blob.FileRef) error {
 	var silent error
+	if ref.Profile == (blob.Profile{}) {
+		ref.Profile = r.profileOf(ctx, ref)
+	}
 	_, err := r.files.Refetch(ctx, ref, r.evidence(), r.sources(&silent))
 	return r.settled(ref, err, silent)
+}
+
+// profileOf asks the others in which profile a file has its CID: nothing here says
+// so any more. It returns zero, for the usual ones, if none of them knows.
+func (r *archiveRepair) profileOf(ctx context.Context, ref blob.FileRef) blob.Profile {
+	if r.peers == nil {
+		return blob.Profile{}
+	}
+	for _, peer := range r.peers.Alive() {
+		if p, err := r.peers.FileProfile(ctx, peer, ref.SHA256, ref.CID); err == nil && !slices.Contains(blob.Usual(), p) {
+			return p
+		}
+	}
+	return blob.Profile{}
 }

@@ -27,6 +27,10 @@ type onePeer struct {
 
 func (p onePeer) Alive() []wire.ArchiveID { return []wire.ArchiveID{"archive-b"} }
 
+func (p onePeer) FileProfile(context.Context, wire.ArchiveID, wire.Digest, string) (blob.Profile, error) {
+	return blob.Profile{}, errors.New("not known")
+}
+
 func (p onePeer) File(context.Context, wire.ArchiveID, wire.Digest, string, int64, int) ([]byte, int64, error) {
 	return p.data, p.size, p.err
 }

@@ -7,12 +7,16 @@ package wire
 const (
 	OpIDs        = "ids"        // SyncIDs -> SyncPage
 	OpRecord     = "record"     // SyncRecord -> bytes of a PutRecord's JSON, with HeaderOffset and HeaderSize
-	OpFile       = "file"       // SyncFile -> bytes of the file, with HeaderOffset and HeaderSize
+	OpFile       = "file"       // SyncFile -> bytes of the file, with HeaderOffset and HeaderSize; from offset 0 HeaderProfile too
 	OpRemembered = "remembered" // SyncRemembered -> SyncMemory
 )
 
 // HeaderSize tells, beside a fragment, how many bytes the whole has.
 const HeaderSize = "Verae-Size"
+
+// HeaderProfile tells, beside the first bytes of a file, in which UnixFS profile
+// it has its CID: "chunkSize/maxLinks".
+const HeaderProfile = "Verae-Profile"
 
 // Limits of one request on a sync subject. A fragment has at most FragmentSize
 // bytes.
