@@ -23,8 +23,9 @@ func (s *Store) Abort(id string) error {
 }
 
 // Sweep aborts the uploads of which nothing was heard for longer than idle, and
-// returns how many there were. Uploads busy with a write or a commit are not
-// idle. It also removes temporary files whose removal failed before.
+// returns how many there were. Uploads busy with a write or a commit, or being
+// read back, are not idle; one that a restart has left is as old as the store's
+// opening. It also removes temporary files whose removal failed before.
 func (s *Store) Sweep(idle time.Duration) (int, error) {
 	leave, err := s.enter()
 	if err != nil {
@@ -36,7 +37,7 @@ func (s *Store) Sweep(idle time.Duration) (int, error) {
 		if !u.mu.TryLock() {
 			continue
 		}
-		if !u.gone && u.last.Before(limit) {
+		if !u.gone && u.reading == nil && u.last.Before(limit) {
 			s.drop(u)
 			swept++
 		}

@@ -9,7 +9,8 @@ const (
 	CodeUnknownCID = "UNKNOWN_CID"  // NotFound: no file with this root is here
 	CodeBadRange   = "BAD_RANGE"    // Invalid: the range does not begin in the file, or is too long
 
-	CodeUnknownUpload = "UNKNOWN_UPLOAD"   // NotFound: open the upload again and send the file from its begin
+	CodeUnknownUpload = "UNKNOWN_UPLOAD"   // NotFound: resume the upload, or send the file in a new one from its begin
+	CodeResuming      = "UPLOAD_RESUMING"  // Transient: what is here of it is being read back after a restart
 	CodeBadUploadID   = "BAD_UPLOAD_ID"    // Invalid
 	CodeUploadExists  = "UPLOAD_EXISTS"    // Conflict: the id is in use for another upload
 	CodeBadOffset     = "BAD_OFFSET"       // Invalid: a gap or an overlap; the upload goes on

@@ -1,6 +1,7 @@
 package blob
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,13 @@ import (
 	"github.com/verae/archive/internal/pebblex"
 )
 
-// Commit ends an upload: the bytes received must be the file of this size,
+// Commit is CommitFile for a file that has this root in the default profile, or
+// whose upload was opened since the store was.
+func (s *Store) Commit(ctx context.Context, id string, size int64, sha256 [32]byte, cid string) (duplicate bool, err error) {
+	return s.CommitFile(ctx, id, FileRef{SHA256: sha256, CID: cid, Size: size})
+}
+
+// CommitFile ends an upload: the bytes received must be the file of this size,
 // SHA-256 and canonical CID, all computed here from the bytes. When it returns
 // nil the file is on disk and readable. duplicate says that it was before.
 //
@@ -20,39 +27,59 @@ import (
 // the index. A crash before the last step leaves at most a file without rows,
 // which the next upload of the same bytes adopts.
 //
+// The profile is that of the upload. Only of an upload that a restart of the
+// store has left nobody knows it but the caller, zero is Default: its bytes are
+// read back first, and if they are not the file named it is UNKNOWN_UPLOAD.
+//
 // An upload that is not open is NotFound, code UNKNOWN_UPLOAD, unless exactly
 // this file is here: then the commit is the repetition of one that succeeded.
 // Bytes that are not the file named are Invalid: SIZE_MISMATCH, DIGEST_MISMATCH
 // or CID_MISMATCH. Corrupt means that the index is damaged in a way that no
-// upload heals. Every error but that of a bad cid or an ended ctx ends the upload.
-func (s *Store) Commit(ctx context.Context, id string, size int64, sha256 [32]byte, cid string) (duplicate bool, err error) {
+// upload heals. Every error but that of a bad cid or profile, an ended ctx or
+// UPLOAD_RESUMING ends the upload.
+func (s *Store) CommitFile(ctx context.Context, id string, file FileRef) (duplicate bool, err error) {
 	leave, err := s.enter()
 	if err != nil {
 		return false, err
 	}
 	defer leave()
-	root, err := ParseCID(cid)
+	root, err := ParseCID(file.CID)
 	if err != nil {
 		return false, err
 	}
-	want := rootInfo{cid: root, file: sha256, size: size}
+	want := rootInfo{cid: root, file: file.SHA256, size: file.Size, profile: cmp.Or(file.Profile, Default)}
+	if err := want.profile.Check(); err != nil {
+		return false, err
+	}
 	u := s.lookup(id)
 	if u == nil {
 		return s.recommit(ctx, id, want)
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.gone {
+	switch {
+	case u.gone:
 		return s.recommit(ctx, id, want)
+	case u.reading != nil:
+		return false, stillReading(id)
 	}
-	unlock, err := s.commits.lock(ctx, sha256)
+	unlock, err := s.commits.lock(ctx, want.file)
 	if err != nil {
 		return false, fmt.Errorf("blob: commit %s: %w", id, err)
 	}
 	defer unlock()
+	if u.file == nil {
+		if err := s.adopt(ctx, u, want); err != nil {
+			return false, err
+		}
+	} else {
+		u.dag.finish()
+	}
 	defer s.drop(u)
-	u.dag.finish()
 	if err := u.check(want); err != nil {
+		return false, err
+	}
+	if err := u.whole(); err != nil {
 		return false, err
 	}
 	want.profile = u.dag.profile

@@ -24,6 +24,7 @@ var errInjected = errors.New("injected")
 // faultFS fails one change of the disk, counted from when it is armed.
 type faultFS struct {
 	vfs.FS
+	only  func(path string) bool // whose changes fail; nil: all
 	mu    sync.Mutex
 	at    int  // the change that fails, from 1; 0 = disarmed
 	done  bool // it is done all the same, and then reported as failed
@@ -63,6 +64,9 @@ func (f *faultFS) hit() bool {
 	return f.count >= f.at
 }
 
+// spares reports whether changes of a path never fail.
+func (f *faultFS) spares(path string) bool { return f.only != nil && !f.only(path) }
+
 // do runs a change, or not.
 func (f *faultFS) do(change func() error) error {
 	perform, err := f.step()
@@ -73,6 +77,9 @@ func (f *faultFS) do(change func() error) error {
 }
 
 func (f *faultFS) Create(name string, c vfs.DiskWriteCategory) (file vfs.File, err error) {
+	if f.spares(name) {
+		return f.FS.Create(name, c)
+	}
 	err = f.do(func() error { file, err = f.FS.Create(name, c); return err })
 	if err != nil {
 		if file != nil {
@@ -84,6 +91,9 @@ func (f *faultFS) Create(name string, c vfs.DiskWriteCategory) (file vfs.File, e
 }
 
 func (f *faultFS) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory) (file vfs.File, err error) {
+	if f.spares(newname) {
+		return f.FS.ReuseForWrite(oldname, newname, c)
+	}
 	err = f.do(func() error { file, err = f.FS.ReuseForWrite(oldname, newname, c); return err })
 	if err != nil {
 		return nil, err
@@ -91,19 +101,33 @@ func (f *faultFS) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory
 	return faultFile{file, f}, nil
 }
 
+func (f *faultFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	file, err := f.FS.OpenReadWrite(name, c, opts...)
+	if err != nil || f.spares(name) {
+		return file, err
+	}
+	return faultFile{file, f}, nil
+}
+
 func (f *faultFS) OpenDir(name string) (vfs.File, error) {
 	d, err := f.FS.OpenDir(name)
-	if err != nil {
-		return nil, err
+	if err != nil || f.spares(name) {
+		return d, err
 	}
 	return faultFile{d, f}, nil
 }
 
 func (f *faultFS) Rename(oldname, newname string) error {
+	if f.spares(newname) {
+		return f.FS.Rename(oldname, newname)
+	}
 	return f.do(func() error { return f.FS.Rename(oldname, newname) })
 }
 
 func (f *faultFS) Remove(name string) error {
+	if f.spares(name) {
+		return f.FS.Remove(name)
+	}
 	return f.do(func() error { return f.FS.Remove(name) })
 }
 

@@ -22,7 +22,7 @@
 //	index/                        a Pebble store with the rows below
 //	files/<aa>/<SHA-256 in hex>   the bytes of a file, once, whatever its roots;
 //	                              aa is the begin of the name
-//	tmp/<upload id>               uploads under way; emptied when the store opens
+//	tmp/<upload id>               uploads under way
 //
 // A commit syncs the file, renames it, syncs its directory and then syncs its
 // rows in one batch, and only then is it acknowledged. After a crash in between
@@ -30,6 +30,10 @@
 // the same bytes adopts it. Nothing committed is ever deleted or changed, with
 // one exception: a file that turned out damaged is replaced when its own bytes,
 // verified, arrive again.
+//
+// Uploads are synced as they go, see [Store.Sync]. When the store opens, those that
+// were under way wait for their senders, who tell with [Store.Resume] how much was
+// acknowledged as durable; the rest of the temporary file is written over.
 //
 // Every read is checked: a leaf of the file against its digest in the tree, a
 // node of the tree against its own digest, a row against its checksum. What does

@@ -13,7 +13,8 @@ import (
 // The upload stays open after these.
 //
 // Any other error ends the upload: Invalid FILE_TOO_LARGE, Transient DISK_FULL,
-// or an internal one. An unknown upload is NotFound, code UNKNOWN_UPLOAD. The
+// or an internal one. An unknown upload, or one to be resumed, is NotFound, code
+// UNKNOWN_UPLOAD; one that is being resumed is Transient, UPLOAD_RESUMING. The
 // fragment belongs to Write, which may use it as scratch space.
 func (s *Store) Write(id string, offset int64, data []byte) (received int64, err error) {
 	leave, err := s.enter()
@@ -27,7 +28,10 @@ func (s *Store) Write(id string, offset int64, data []byte) (received int64, err
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.gone {
+	switch {
+	case !u.gone && u.reading != nil:
+		return 0, stillReading(id)
+	case u.gone || u.file == nil:
 		return 0, unknownUpload(id)
 	}
 	u.last = s.cfg.Now()
@@ -57,7 +61,7 @@ func badOffset(id string, have int64, format string, args ...any) error {
 }
 
 func unknownUpload(id string) error {
-	return fault.New(fault.NotFound, CodeUnknownUpload, "blob: upload %.64q is not open here: it was aborted, left idle, refused, or lost in a restart; open it again and send the file from its first byte", id)
+	return fault.New(fault.NotFound, CodeUnknownUpload, "blob: upload %.64q is not open here: it was aborted, left idle, refused, lost in a restart, or has to be resumed after one; resume it, or send the file in a new one from its first byte", id)
 }
 
 func (s *Store) append(u *upload, data []byte) error {

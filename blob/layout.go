@@ -62,7 +62,7 @@ func (s *Store) openIndex() error {
 	if s.cfg.Create {
 		err = s.create()
 	} else {
-		err = s.resume()
+		err = s.checkLayout()
 	}
 	if err != nil {
 		return errors.Join(err, db.Close())
@@ -131,8 +131,8 @@ func (s *Store) checkOwner() error {
 	return nil
 }
 
-// resume checks that an existing store is whole and empties tmp.
-func (s *Store) resume() error {
+// checkLayout checks that an existing store is whole, and takes up its uploads.
+func (s *Store) checkLayout() error {
 	value, ok, err := s.get(layoutKey)
 	if err != nil {
 		return err
@@ -157,24 +157,8 @@ func (s *Store) resume() error {
 	if s.cfg.aside != "" {
 		return nil
 	}
-	return s.emptyTemp()
-}
-
-func (s *Store) emptyTemp() error {
-	left, err := s.cfg.FS.List(s.path(dirTemp))
-	if errors.Is(err, os.ErrNotExist) { // a backup may leave it out
+	if _, err := s.cfg.FS.Stat(s.path(dirTemp)); errors.Is(err, os.ErrNotExist) { // a backup may leave it out
 		return s.cfg.FS.MkdirAll(s.path(dirTemp), 0o700)
 	}
-	if err != nil {
-		return err
-	}
-	for _, name := range left {
-		if err := s.removeTemp(name); err != nil {
-			return err
-		}
-	}
-	if len(left) > 0 {
-		s.cfg.Log.Info("removed unfinished uploads", "uploads", len(left))
-	}
-	return nil
+	return s.takeUp()
 }

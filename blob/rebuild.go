@@ -163,8 +163,7 @@ func (s *Store) importFile(ctx context.Context, root rootInfo) ([]row, error) {
 		profiles = Usual()
 	}
 	for _, p := range profiles {
-		u := &upload{}
-		u.importIn(p)
+		u := &upload{intake: newIntake(p)}
 		if err := s.readInto(ctx, u, root.file); err != nil {
 			return nil, err
 		}

@@ -2,6 +2,7 @@ package blob
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -105,13 +106,18 @@ type Store struct {
 	disk    *pebblex.Space
 	shut    error // why the index was opened read-only; nil if it was not
 
+	closing   context.Context // ended when Close begins
+	close     context.CancelFunc
+	readBacks chan struct{}  // a place for every upload that is being read back
+	readers   sync.WaitGroup // of them
+
 	mu      sync.Mutex // guards uploads
 	uploads map[string]*upload
 }
 
 // OpenStore opens the store in cfg.Dir, or makes it. Uploads that were under way
-// when the store was last open are gone; their senders learn it from
-// UNKNOWN_UPLOAD. Errors are those of pebblex.Open where they apply, and Corrupt
+// when the store was last open wait for Resume or Commit until they are swept; as
+// long as they are not resumed Write answers UNKNOWN_UPLOAD. Errors are those of pebblex.Open where they apply, and Corrupt
 // when a part of the store is missing.
 func OpenStore(cfg StoreConfig) (*Store, error) {
 	cfg = cfg.withDefaults()
@@ -125,8 +131,10 @@ func OpenStore(cfg StoreConfig) (*Store, error) {
 
 // newStore returns a store without its index.
 func newStore(cfg StoreConfig) *Store {
+	closing, end := context.WithCancel(context.Background())
 	return &Store{
 		cfg: cfg, uploads: make(map[string]*upload),
+		closing: closing, close: end, readBacks: make(chan struct{}, readBacks),
 		disk:   pebblex.NewSpace(pebblex.SpaceConfig{Dir: cfg.Dir, FS: cfg.FS, Reserve: cfg.DiskReserve, Log: cfg.Log}),
 		leaves: newCache[[32]byte](cfg.CacheBytes, func(b []byte) int { return len(b) }),
 		nodes:  newCache[[32]byte](nodeCacheBytes, (*nodeView).cost),
@@ -142,24 +150,28 @@ func (s *Store) startIndexing() {
 // maxIndexing is about how many bytes of rows are written at once.
 const maxIndexing = 4 << 20
 
-// Close aborts the open uploads, commits what is queued and closes the index.
-// It waits for calls under way.
+// Close ends the open uploads, which the next OpenStore finds again, commits what
+// is queued and closes the index. It waits for calls under way.
 func (s *Store) Close() error {
+	s.close()
 	s.open.Lock()
 	defer s.open.Unlock()
 	if s.closed {
 		return nil
 	}
 	s.closed = true
+	var errs []error
 	for _, u := range s.allUploads() {
 		u.mu.Lock()
-		s.drop(u)
+		errs = append(errs, u.shelve())
 		u.mu.Unlock()
 	}
+	s.readers.Wait()
 	s.index.Close()
 	// The end of Pebble's log is the one place where damage can pass for a
 	// shorter log; a closed store keeps nothing there.
-	if err := errors.Join(pebblex.FlushIfRoom(s.db, s.cfg.FS, s.path(cmp.Or(s.cfg.aside, dirIndex))), s.db.Close()); err != nil {
+	errs = append(errs, pebblex.FlushIfRoom(s.db, s.cfg.FS, s.path(cmp.Or(s.cfg.aside, dirIndex))), s.db.Close())
+	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("blob: close %s: %w", s.cfg.Dir, err)
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -19,19 +20,28 @@ const (
 )
 
 // upload is a file on its way in. Its bytes go to a temporary file and through
-// the importer at once.
+// the importer at once. One that a restart of the store has left is dormant: it
+// has its temporary file and nothing else, until its sender resumes or commits it.
 type upload struct {
-	id string
+	id      string
+	durable atomic.Int64 // bytes that survive a power cut
 
 	mu       sync.Mutex // guards all below, over a write to disk or a commit
 	gone     bool       // committed, aborted, swept or failed; the file is closed
-	file     vfs.File
-	dag      *importer
-	leaves   []leafDigest
-	nodes    []row
-	last     time.Time // of the last sign of life
-	spaceDue int64     // received bytes at which to look at the free space
-	evidence string    // directory for the damaged file in whose place this one comes; may be empty
+	file     vfs.File   // nil: dormant
+	*intake             // likewise
+	reading  *reading   // of what a dormant one has; nil: none is under way
+	syncing  *syncing   // the last sync of the file; nil: none yet
+	last     time.Time  // of the last sign of life
+	spaceDue int64      // received bytes at which to look at the free space
+	evidence string     // directory for the damaged file in whose place this one comes; may be empty
+}
+
+// intake is what becomes of the bytes of an upload.
+type intake struct {
+	dag    *importer
+	leaves []leafDigest
+	nodes  []row
 }
 
 // leafDigest is a leaf whose place follows from its position.
@@ -70,25 +80,35 @@ func (s *Store) Open(id string, p Profile) error {
 		return err
 	}
 	if old != nil {
-		return old.reopen(p, u.last)
+		return s.reopen(old, p, u.last)
 	}
-	file, err := s.cfg.FS.Create(s.path(dirTemp, id), vfs.WriteCategoryUnspecified)
+	return s.begin(u, p)
+}
+
+// begin makes the temporary file of u. The caller holds u.mu.
+func (s *Store) begin(u *upload, p Profile) error {
+	file, err := s.cfg.FS.Create(s.path(dirTemp, u.id), vfs.WriteCategoryUnspecified)
 	if err != nil {
 		u.gone = true
-		err = errors.Join(diskError(err), s.removeTemp(id))
+		err = errors.Join(diskError(err), s.removeTemp(u.id))
 		s.unregister(u)
 		return err
 	}
-	u.file = vfs.NewSyncingFile(file, vfs.SyncingFileOptions{NoSyncOnClose: true, BytesPerSync: bytesPerSync})
-	u.importIn(p)
+	u.file, u.intake = writtenBack(file), newIntake(p)
 	return nil
 }
 
-// importIn makes u collect the rows of what it gets.
-func (u *upload) importIn(p Profile) {
-	u.dag = newImporter(p)
-	u.dag.onLeaf = func(d [32]byte, _, n int64) { u.leaves = append(u.leaves, leafDigest{d, n}) }
-	u.dag.tree.onNode = func(d [32]byte, encoded []byte) { u.nodes = append(u.nodes, seal(nodeKey(d), encoded)) }
+// writtenBack has the system begin early to write a file back.
+func writtenBack(file vfs.File) vfs.File {
+	return vfs.NewSyncingFile(file, vfs.SyncingFileOptions{NoSyncOnClose: true, BytesPerSync: bytesPerSync})
+}
+
+// newIntake collects the rows of what it gets.
+func newIntake(p Profile) *intake {
+	in := &intake{dag: newImporter(p)}
+	in.dag.onLeaf = func(d [32]byte, _, n int64) { in.leaves = append(in.leaves, leafDigest{d, n}) }
+	in.dag.tree.onNode = func(d [32]byte, encoded []byte) { in.nodes = append(in.nodes, seal(nodeKey(d), encoded)) }
+	return in
 }
 
 // register takes a place for u, or returns the upload that has the id.
@@ -113,11 +133,15 @@ func (s *Store) unregister(u *upload) {
 	}
 }
 
-// reopen answers a second Open of the id of u.
-func (u *upload) reopen(p Profile, now time.Time) error {
+// reopen answers a second Open of the id of u. A dormant upload begins anew.
+func (s *Store) reopen(u *upload, p Profile, now time.Time) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.gone || u.dag.size > 0 || u.dag.profile != p {
+	if u.dormant() && u.reading == nil {
+		u.last = now
+		return s.begin(u, p)
+	}
+	if u.gone || u.file == nil || u.dag.size > 0 || u.dag.profile != p {
 		return fault.New(fault.Conflict, CodeUploadExists, "blob: upload %s is already open and is not the same; take a new id for every upload", u.id)
 	}
 	u.last = now
@@ -158,14 +182,29 @@ func (s *Store) drop(u *upload) {
 	if u.gone {
 		return
 	}
-	u.gone = true
-	if err := errors.Join(u.file.Close(), s.removeTemp(u.id)); err != nil {
-		// Not the caller's business; Sweep and the next open try again.
+	if err := errors.Join(u.shelve(), s.removeTemp(u.id)); err != nil {
+		// Not the caller's business; Sweep tries again.
 		s.cfg.Log.Warn("temporary file of an upload is left over", "upload", u.id, "err", err)
 	}
-	u.file, u.leaves, u.nodes = nil, nil, nil
 	// The id is free only now: an earlier successor's file would be removed.
 	s.unregister(u)
+}
+
+// shelve ends an upload and leaves its temporary file. The caller holds u.mu.
+func (u *upload) shelve() (err error) {
+	if u.gone {
+		return nil
+	}
+	u.gone = true
+	if u.reading != nil {
+		u.reading.cancel()
+	}
+	u.synced()
+	if u.file != nil {
+		err = u.file.Close()
+	}
+	u.file, u.intake = nil, nil
+	return err
 }
 
 func (s *Store) removeTemp(id string) error {

@@ -158,28 +158,6 @@ func TestCommitIsIdempotent(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestRestartForgetsUploads: what was not committed is gone, and its sender is
-// told to begin again.
-func TestRestartForgetsUploads(t *testing.T) {
-	cfg := testConfig(t)
-	s := openStore(t, cfg)
-	send(t, s, "u", []byte("half of it"), small)
-	f, err := cfg.FS.Create(s.path(dirTemp, "left-by-a-crash"), vfs.WriteCategoryUnspecified)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
-	s = reopen(t, s)
-	wantClean(t, s)
-	sums := sumsOf(t, []byte("half of it"), small)
-	_, err = s.Commit(t.Context(), "u", sums.Size, sums.SHA256, sums.CID)
-	wantFault(t, err, fault.NotFound, CodeUnknownUpload)
-	_, err = s.Write("u", 10, []byte("more"))
-	wantFault(t, err, fault.NotFound, CodeUnknownUpload)
-}
-
 func TestUploadIDs(t *testing.T) {
 	s := openStore(t, testConfig(t))
 	for _, id := range []string{"a", "A-Z_09", strings.Repeat("x", maxUploadID)} {
