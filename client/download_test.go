@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -142,10 +143,9 @@ func TestDownloadTakesNoOtherPart(t *testing.T) {
 		"gone":      {http.StatusNotFound, "", fault.NotFound},
 		"elsewhere": {http.StatusPartialContent, "bytes 5-99/100", fault.Internal},
 	} {
-		first := true
+		var asked atomic.Bool
 		c := server(t, func(w http.ResponseWriter, r *http.Request) {
-			if first {
-				first = false
+			if !asked.Swap(true) {
 				w.Header().Set("Content-Length", "100")
 				reply(http.StatusOK, "text/plain", "0123456789")(w, r)
 				return

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/verae/archive/harness/world"
@@ -47,20 +48,23 @@ func getGoesOn(t *testing.T, ready world.Ready) {
 		t.Fatal(err)
 	}
 	for name, tc := range map[string]struct {
-		pieces  []int64 // bytes of each answer with file bytes
-		forGood bool    // then none, instead of the rest
-		want    int
+		pieces []int64 // bytes of each answer with file bytes
+		gone   bool    // the file, instead of the rest
+		want   int
 	}{
-		"breaks often":    {[]int64{1, 100_000, 65536, 0, 1_000_000}, false, serve.ExitOK},
-		"breaks for good": {[]int64{500_000}, true, serve.ExitUnreachable},
+		"breaks often":       {[]int64{1, 100_000, 65536, 0, 1_000_000}, false, serve.ExitOK},
+		"breaks and is gone": {[]int64{500_000}, true, serve.ExitNotFound},
 	} {
+		var mu sync.Mutex // guards at and the pieces
 		at := int64(0)
 		proxy := httputil.NewSingleHostReverseProxy(target)
 		proxy.FlushInterval = -1
 		proxy.ErrorLog = log.New(io.Discard, "", 0)
 		proxy.ModifyResponse = func(resp *http.Response) error {
-			if tc.forGood && len(tc.pieces) == 0 {
-				tc.pieces = []int64{0}
+			mu.Lock()
+			defer mu.Unlock()
+			if tc.gone && len(tc.pieces) == 0 {
+				resp.StatusCode = http.StatusNotFound
 			}
 			if resp.Request.URL.RawQuery != "" || len(tc.pieces) == 0 {
 				return nil
