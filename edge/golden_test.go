@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -91,6 +92,19 @@ func TestGoldenExchanges(t *testing.T) {
 		{"ipfs-public", "GET", "/ipfs/" + w.store.files[open][wire.Public].CID, "", auth[2:], nil},
 		{"ipfs-no-key", "GET", "/ipfs/" + rawCID("nowhere"), "", auth[2:], nil},
 		{"ipfs-probe", "HEAD", "/ipfs/bafkqaaa?format=raw", "", auth[2:], nil},
+		{"kubo-add", "POST", "/api/v0/add", addForm("a%20b.txt", "hello"), append(slices.Clone(auth), "Content-Type", multiType), nil},
+		{"kubo-add-progress", "POST", "/api/v0/add?progress=true&pin=true", addForm("", "hello"), append(slices.Clone(auth), "Content-Type", multiType), nil},
+		{"kubo-add-refused", "POST", "/api/v0/add?cid-version=0", addForm("a.txt", "hello"), append(slices.Clone(auth), "Content-Type", multiType), nil},
+		{"kubo-add-cut", "POST", "/api/v0/add", "--cut\r\n", append(slices.Clone(auth), "Content-Type", multiType), nil},
+		{"kubo-add-no-archive", "POST", "/api/v0/add", addForm("a.txt", "hello"), append(slices.Clone(auth), "Content-Type", multiType),
+			fault.New(fault.Transient, "NO_ARCHIVE", "files: 0 of 1 copies could be stored; send it again").After(5 * time.Second)},
+		{"kubo-add-page", "POST", "/api/v0/add", addForm("a.txt", "hello"), append(slices.Clone(auth), "Content-Type", multiType, "Origin", "https://evil.example"), nil},
+		{"kubo-add-get", "GET", "/api/v0/add", "", auth, nil},
+		{"kubo-cat", "POST", "/api/v0/cat?arg=" + w.store.files[file][acme].CID + "&offset=1&length=3", "", auth, nil},
+		{"kubo-cat-nowhere", "POST", "/api/v0/cat?arg=" + rawCID("nowhere"), "", auth, nil},
+		{"kubo-block-get", "POST", "/api/v0/block/get?arg=/ipfs/" + w.store.files[file][acme].CID, "", auth, nil},
+		{"kubo-version", "POST", "/api/v0/version", "", auth, nil},
+		{"kubo-unknown", "POST", "/api/v0/pin/add", "", auth, nil},
 		{"me", "GET", "/zapier/v1/me", "", auth, nil},
 		{"archives", "GET", "/zapier/v1/archives", "", auth, nil},
 		{"archive-accept-fenced", "POST", "/zapier/v1/archives/archive-c/accept", `{"generation":1}`, sendJSON, nil},
