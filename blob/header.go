@@ -1,6 +1,7 @@
 package blob
 
 import (
+	"maps"
 	"mime"
 	"net/http"
 	"strings"
@@ -20,9 +21,7 @@ const (
 // common sets what 200, 206 and 304 share. They are somebody's bytes on our
 // origin: nothing about them may run or be guessed.
 func (e *Entity) common(h http.Header) {
-	for name, values := range e.Header {
-		h[name] = values
-	}
+	maps.Copy(h, e.Header)
 	cache, vary := cachePrivate, whoAsks
 	if e.Public {
 		cache, vary = cachePublic, ""

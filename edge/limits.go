@@ -17,7 +17,8 @@ type Limits struct {
 	HeaderBytes int
 
 	// InFlight is how many requests of one key are worked on at a time, waits
-	// included [MAX_REQUESTS_PER_KEY]; default 64. One more gets 429.
+	// included [MAX_REQUESTS_PER_KEY]; default 64. One more gets 429. All
+	// requests without a key together count as those of one.
 	InFlight int
 
 	// Uploads is how many requests of one key may be sending a file, or a body

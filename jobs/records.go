@@ -83,15 +83,25 @@ func (e *Engine) file(ctx context.Context, tenant wire.TenantID, key wire.Digest
 		return File{}, err
 	}
 	f := File{File: *held.Record.File}
-	var all bool
-	f.ArchiveIDs, all = e.askable(held.ArchiveIDs)
-	f.AllHeard = all && !doubtful(found)
 	f.ID = held.Record.ID
+	// Whoever has a record of the same bytes can deliver them.
+	holders := slices.Clone(held.ArchiveIDs)
 	for i := range found.Records {
 		h := &found.Records[i]
+		if !is(&h.Record) || h.Record.File.SHA256 != f.SHA256 {
+			continue
+		}
+		for _, id := range h.ArchiveIDs {
+			if !slices.Contains(holders, id) {
+				holders = append(holders, id)
+			}
+		}
 		_, public := wire.Visible(&h.Record, wire.Public)
-		f.Public = f.Public || public && is(&h.Record) && h.Record.File.SHA256 == f.SHA256 && found.Vouched(h)
+		f.Public = f.Public || public && found.Vouched(h)
 	}
+	var all bool
+	f.ArchiveIDs, all = e.askable(holders)
+	f.AllHeard = all && !doubtful(found)
 	return f, nil
 }
 

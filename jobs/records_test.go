@@ -60,6 +60,31 @@ func TestBlocksAreWhereEnrolledArchivesSay(t *testing.T) {
 	}
 }
 
+// The bytes of a file are had from every archive with a record of them, that of the
+// record that was found first, and not from those with another file of its name.
+func TestBytesAreHadFromAllHolders(t *testing.T) {
+	says := &saying{}
+	w := newWorld(t, 3, func(c *Config) { c.Gatherer = says })
+	const cid = "bafkreib"
+	rec := func(n byte, content string, ids ...wire.ArchiveID) receipts.Held {
+		return receipts.Held{ArchiveIDs: ids, Record: wire.Record{
+			ID: wire.RecordID{n}, Kind: wire.KindFile, TenantID: alice, File: &wire.File{CID: cid, SHA256: digestOf(content)},
+		}}
+	}
+	all := []wire.ArchiveID{"archive-a", "archive-b", "archive-c"}
+	says.found = receipts.Gathered{Expected: all, Complete: true, Records: []receipts.Held{
+		rec(1, "file", "archive-b"), rec(2, "other", "archive-c"), rec(3, "file", "archive-a", "archive-b"),
+	}}
+	f, err := w.engine.FileByCID(t.Context(), alice, cid, digestOf("root"))
+	if err != nil || !slices.Equal(f.ArchiveIDs, []wire.ArchiveID{"archive-b", "archive-a"}) || !f.AllHeard {
+		t.Errorf("%+v, %v", f, err)
+	}
+	f, err = w.engine.File(t.Context(), alice, wire.RecordID{1})
+	if err != nil || !slices.Equal(f.ArchiveIDs, []wire.ArchiveID{"archive-b"}) {
+		t.Errorf("by its id: %+v, %v", f, err)
+	}
+}
+
 // A file is everybody's if an enrolled archive has a record that says so, of this
 // very file: caches that others share may keep it then.
 func TestPublicIsWhatAnEnrolledArchiveSays(t *testing.T) {
