@@ -152,7 +152,7 @@ func (d *Download) Close() error {
 
 // reprDigest is the SHA-256 of a header Repr-Digest (RFC 9530), or zero.
 func reprDigest(h http.Header) (d wire.Digest) {
-	for _, member := range strings.Split(strings.Join(h.Values("Repr-Digest"), ","), ",") {
+	for member := range strings.SplitSeq(strings.Join(h.Values("Repr-Digest"), ","), ",") {
 		text, ok := strings.CutPrefix(strings.TrimSpace(member), "sha-256=:")
 		sum, err := base64.StdEncoding.DecodeString(strings.TrimSuffix(text, ":"))
 		if ok && err == nil && len(sum) == len(d) {
