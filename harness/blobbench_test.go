@@ -33,9 +33,9 @@ type contender struct {
 	do   func(turn int) time.Duration
 }
 
-// inTurns runs the contenders b.N times in turns. The first is the limit, the
-// second ourselves.
-func inTurns(b *testing.B, contenders ...contender) {
+// inTurns runs the contenders b.N times in turns, and returns their medians. The
+// first is the limit, the second ourselves.
+func inTurns(b *testing.B, contenders ...contender) []time.Duration {
 	b.Helper()
 	took := make([][]time.Duration, len(contenders))
 	for turn := range b.N {
@@ -44,9 +44,13 @@ func inTurns(b *testing.B, contenders ...contender) {
 			took[at] = append(took[at], contenders[at].do(turn))
 		}
 	}
-	limit, ours := quantile(took[0], 0.5), quantile(took[1], 0.5)
+	medians := make([]time.Duration, len(contenders))
+	for i := range took {
+		medians[i] = quantile(took[i], 0.5)
+	}
+	limit, ours := medians[0], medians[1]
 	for i, c := range contenders {
-		median := quantile(took[i], 0.5)
+		median := medians[i]
 		b.ReportMetric(float64(median.Nanoseconds())/1e3, c.name+"-us")
 		if i > 0 {
 			b.ReportMetric(float64(median)/float64(limit), c.name+"/limit")
@@ -56,6 +60,7 @@ func inTurns(b *testing.B, contenders ...contender) {
 		}
 	}
 	b.ReportMetric(0, "ns/op") // of all of them together: it says nothing
+	return medians
 }
 
 // blobWorld is a system for many uploads at a time, and the Kubo, if there is one.
@@ -195,7 +200,9 @@ func BenchmarkBlobSmallFiles(b *testing.B) {
 			if w.kubo != nil {
 				contenders[3].do = each(func(int) { add(b, w.kubo, fresh(1<<10)) })
 			}
-			inTurns(b, contenders...)
+			for i, median := range inTurns(b, contenders...) {
+				b.ReportMetric(float64(time.Second)/float64(median), contenders[i].name+"/s")
+			}
 		})
 	}
 }
