@@ -95,7 +95,7 @@ func TestPlainIsWhatWeSend(t *testing.T) {
 			t.Errorf("read %v, written %v: %s", read, written, data)
 		}
 		text := string(data)
-		for i := 0; i < len(text); i += 1 + len(text)/400 {
+		for i := 0; i < len(text); i += 1 + len(text)/100 {
 			plainLaw(t, []byte(text[:i]))
 			for _, odd := range []string{`\`, `"`, `,`, `0`, ` `, "\n", "\xff", `\n`, `\u0041`} {
 				plainLaw(t, []byte(text[:i]+odd+text[i:]))
