@@ -127,9 +127,11 @@ func (x *exchange) level() slog.Level {
 	return slog.LevelError
 }
 
-// refused reports whether the answer puts the fault with the caller.
+// refused reports whether the answer puts the fault with the caller, or would if
+// it had not begun.
 func (x *exchange) refused() bool {
-	return x.status >= http.StatusBadRequest && x.status < http.StatusInternalServerError
+	return x.status >= http.StatusBadRequest && x.status < http.StatusInternalServerError ||
+		x.status == http.StatusOK && fault.Is(x.err, fault.Invalid)
 }
 
 // gone reports whether the client left before its answer was complete. net/http

@@ -262,6 +262,9 @@ func TestAddTellsItsProgress(t *testing.T) {
 			if err == nil || len(w.jobs.acceptances()) != 0 {
 				t.Errorf("a body that was cut ended well: %q", rest)
 			}
+			if log := w.log.String(); strings.Contains(log, `"level":"ERROR"`) || strings.Contains(log, "delimiter") || !strings.Contains(log, "INCOMPLETE_BODY") {
+				t.Errorf("the log has what is the caller's fault: %s", log)
+			}
 			continue
 		}
 		sums, sumErr := blob.SumReader(strings.NewReader(piece+piece+piece), blob.Default)
