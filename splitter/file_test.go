@@ -43,6 +43,17 @@ func TestFileIsTakenUnderAnyFieldName(t *testing.T) {
 	}
 }
 
+// TestFileOfKubosOwnClient: what it says of the file on its disk means nothing, as
+// it means nothing to Kubo unless it is told to keep it.
+func TestFileOfKubosOwnClient(t *testing.T) {
+	part := "Abspath: /home/me/a.txt\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.txt\"; mode=0644; mtime=1700000000; mtime-nsecs=5\r\n" +
+		"Content-Type: application/octet-stream\r\n\r\nbytes"
+	req, _, err := readFile(t, strings.NewReader(body(part)), FileConfig{})
+	if err != nil || req.Files[0].Name != "a.txt" || req.Subject != digestOf("bytes") {
+		t.Errorf("%+v, %v", req, err)
+	}
+}
+
 func TestFileNameIsUnescaped(t *testing.T) {
 	for sent, want := range map[string]string{
 		"a.pdf": "a.pdf", "exhibit%2099.pdf": "exhibit 99.pdf", "a+b.pdf": "a b.pdf", "100%.pdf": "100%.pdf", "": "",
