@@ -78,11 +78,17 @@ func (g *Gatherer) timed(ctx context.Context, q question, f *fanout) (Gathered, 
 	start := time.Now()
 	within, cancel := context.WithDeadlineCause(ctx, start.Add(g.Wait), errPassed)
 	defer cancel()
+	if q.enough != nil {
+		var stop func()
+		within, f.found, stop = cutShort(within)
+		defer stop()
+	}
 	out, err := g.gather(within, q, f)
 	if err != nil && ctx.Err() != nil {
 		err = ctx.Err()
 	}
-	g.meter().end(out, err, time.Since(start))
+	took := time.Since(start)
+	g.meter().end(out, err, took, q.enough != nil && took < g.Wait)
 	return out, err
 }
 
@@ -98,6 +104,7 @@ func (g *Gatherer) gather(ctx context.Context, q question, f *fanout) (Gathered,
 	slices.Sort(expected)
 	expected = slices.Compact(expected)
 	run := g.begin(q, expected)
+	run.found = f.found
 	if !run.others.may() && len(expected) == 0 {
 		return run.result(wire.ReasonNoArchives), nil
 	}
@@ -167,17 +174,24 @@ var discard = slog.New(slog.DiscardHandler)
 
 func (g *Gatherer) unlisted() bool { return g.Unlisted != nil && g.Unlisted() }
 
-// MaxOverdue is how many words that came in time are taken when the wait has passed.
-const MaxOverdue = 64
+// Of what came in time, and still lies there when the wait has passed, so many words
+// are taken, and none after so long: what lies there may be a flood, of large replies.
+const (
+	MaxOverdue  = 64
+	overdueTime = 2 * time.Millisecond
+)
 
 // listen takes replies until nobody can have more, the wait has passed, or nobody
 // listens.
 func (f *fanout) listen(ctx context.Context) (Gathered, error) {
+	var noticed time.Time // that the wait has passed
 	for overdue := 0; !f.run.done(); {
 		if ctx.Err() != nil {
-			overdue++ // what is still there came in time, we were late to look
+			if overdue++; overdue == 1 {
+				noticed = time.Now()
+			}
 		}
-		if overdue <= MaxOverdue && f.hear(ctx) {
+		if (overdue == 0 || overdue <= MaxOverdue && time.Since(noticed) < overdueTime) && f.hear(ctx) {
 			continue
 		}
 		switch {
