@@ -55,30 +55,57 @@ func (o source) Block(ctx context.Context, digest [32]byte) (blob.File, error) {
 	if err := o.s.checkURL(x, digest); err != nil {
 		return blob.File{}, err
 	}
-	var where jobs.Block
+	var at blockAt
 	b, tenant, err := forViewers(x, func(tenant wire.TenantID) (b wire.Block, err error) {
-		if where, err = o.s.Contents.Block(ctx, tenant, digest); err != nil {
+		if at.Block, err = o.s.Contents.Block(ctx, tenant, digest); err != nil {
 			return b, err
 		}
-		b, err = o.s.Files.StatBlock(ctx, where.ArchiveIDs, tenant, digest)
-		switch {
-		case err == nil:
-			return b, nil
-		case !fault.Is(err, fault.NotFound):
-			return b, x.undelivered(err, where.AllHeard)
-		case where.AllHeard:
-			return b, errNoBlock // a record is under the digest, for another reason
-		}
-		return b, fault.New(fault.Transient, codeArchivesMissing, "archives: not all answered, and one may have it: ask again").After(retryFile)
+		return b, at.try(ctx, x, func() (err error) {
+			b, err = o.s.Files.StatBlock(ctx, at.ArchiveIDs, tenant, digest)
+			return err
+		})
 	})
 	if err != nil {
 		return blob.File{}, x.keyless(err)
 	}
 	f := blob.File{Size: b.Size, SHA256: digest, Public: b.Public}
-	f.Open = x.opener(f, where.AllHeard, func(off, length int64) (io.ReadCloser, error) {
-		return o.s.Files.ReadBlock(x.r.Context(), where.ArchiveIDs, tenant, digest, off, length)
+	f.Open = x.opener(f, func(off, length int64) (in io.ReadCloser, err error) {
+		err = at.try(ctx, x, func() (err error) {
+			in, err = o.s.Files.ReadBlock(ctx, at.ArchiveIDs, tenant, digest, off, length)
+			return err
+		})
+		if fault.Is(err, fault.NotFound) { // its size was told a moment ago
+			err = x.undelivered(err, at.AllHeard)
+		}
+		return in, err
 	})
 	return f, nil
+}
+
+// blockAt is where a block is.
+type blockAt struct{ jobs.Block }
+
+// try does something at the archives that have the block, and once more with those
+// that were not waited for. What they can not do is told as for a file, but that
+// what none of them knows is not there: a record may be under the digest for
+// another reason.
+func (b *blockAt) try(ctx context.Context, x *exchange, do func() error) error {
+	err := do()
+	if err != nil && b.Again != nil {
+		if all, lookErr := b.Again(ctx); lookErr == nil {
+			b.Block = all
+			err = do()
+		}
+	}
+	switch {
+	case err == nil:
+		return nil
+	case !fault.Is(err, fault.NotFound):
+		return x.undelivered(err, b.AllHeard)
+	case b.AllHeard:
+		return errNoBlock
+	}
+	return fault.New(fault.Transient, codeArchivesMissing, "archives: not all answered, and one may have it: ask again").After(retryFile)
 }
 
 var errNoBlock = fault.New(fault.NotFound, "CID_NOT_FOUND", "cid: there is no such block for this key's tenant")

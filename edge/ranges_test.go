@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"strings"
@@ -160,5 +161,41 @@ func TestBlockThatIsKnownIsNeverDenied(t *testing.T) {
 	w.store.blocks[file.CID][digestOf("a leaf")] = []byte("b leaf")
 	if p := w.do(w.request("GET", "/ipfs/"+cid+"?format=raw", "", "x-api-key", w.allKey(acme))).problem(t); p.Status != 500 {
 		t.Errorf("other bytes than the block's: %d %s", p.Status, p.Code)
+	}
+}
+
+// Archives that were not waited for are asked when the others can not deliver.
+func TestArchivesThatWereNotWaitedForAreAsked(t *testing.T) {
+	w, file, leaf, cid := blockWorld(t)
+	slow := file
+	slow.ArchiveIDs = nil // the fake delivers nothing from nowhere
+	again := 0
+	slow.Again = func(context.Context) (jobs.File, error) { again++; return file, nil }
+	w.store.files[file.ID][acme] = slow
+	w.store.blockAgain = func(context.Context) (jobs.Block, error) {
+		again++
+		return jobs.Block{ArchiveIDs: file.ArchiveIDs}, nil
+	}
+	key := w.allKey(acme)
+	for path, want := range map[string]string{
+		"/zapier/v1/files/" + file.ID.String(): "hello", "/ipfs/" + file.CID: "hello", "/ipfs/" + cid + "?format=raw": string(leaf),
+	} {
+		before := again
+		if a := w.do(w.request("GET", path, "", "x-api-key", key)); a.StatusCode != 200 || string(a.body) != want || again != before+1 {
+			t.Errorf("%s: %d %q, asked again %d times", path, a.StatusCode, a.body, again-before)
+		}
+		if a := w.do(w.request("HEAD", path, "", "x-api-key", key)); a.StatusCode != 200 {
+			t.Errorf("HEAD %s: %d", path, a.StatusCode)
+		}
+	}
+	// Another file under the same name is not taken for this one.
+	slow.Again = func(context.Context) (jobs.File, error) {
+		other := file
+		other.SHA256 = digestOf("other")
+		return other, nil
+	}
+	w.store.files[file.ID][acme] = slow
+	if p := w.do(w.request("GET", "/ipfs/"+file.CID, "", "x-api-key", key)).problem(t); p.Status != 503 {
+		t.Errorf("another file: %d %s", p.Status, p.Code)
 	}
 }

@@ -17,26 +17,31 @@ import (
 // Read. What goes wrong is noted with the exchange.
 func (s *Server) fileOf(x *exchange, f jobs.File, tenant wire.TenantID) blob.File {
 	out := blob.File{Size: f.Size, SHA256: f.SHA256, ContentType: f.ContentType, Name: f.Name, Public: f.Public}
-	out.Open = x.opener(out, f.AllHeard, func(off, length int64) (io.ReadCloser, error) {
-		return s.Files.ReadFile(x.r.Context(), f.ArchiveIDs, tenant, f.CID, off, length)
+	ctx := x.r.Context()
+	out.Open = x.opener(out, func(off, length int64) (io.ReadCloser, error) {
+		in, err := s.Files.ReadFile(ctx, f.ArchiveIDs, tenant, f.CID, off, length)
+		if err != nil && f.Again != nil { // archives that were not waited for may have it
+			if all, lookErr := f.Again(ctx); lookErr == nil && all.SHA256 == f.SHA256 {
+				f = all
+				in, err = s.Files.ReadFile(ctx, f.ArchiveIDs, tenant, f.CID, off, length)
+			}
+		}
+		if err != nil {
+			return nil, x.undelivered(err, f.AllHeard)
+		}
+		return in, nil
 	})
 	return out
 }
 
 // opener makes what opens a file, or a block, out of what reads it from archives.
-func (x *exchange) opener(f blob.File, allHeard bool, read func(off, length int64) (io.ReadCloser, error)) func(off, length int64) (io.ReadCloser, error) {
+func (x *exchange) opener(f blob.File, read func(off, length int64) (io.ReadCloser, error)) func(off, length int64) (io.ReadCloser, error) {
 	return func(off, length int64) (io.ReadCloser, error) {
 		d := &download{x: x, left: length, want: f.SHA256}
 		if length == f.Size {
 			d.sum = sha256.New()
 		}
-		d.open = func() (io.ReadCloser, error) {
-			in, err := read(off, length)
-			if err != nil {
-				return nil, x.undelivered(err, allHeard)
-			}
-			return in, nil
-		}
+		d.open = func() (io.ReadCloser, error) { return read(off, length) }
 		return d, nil
 	}
 }

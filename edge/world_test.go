@@ -473,16 +473,17 @@ func (f *fakeUploads) count(state string) (n int) {
 
 // fakeStore stands for the archives that hold records and files.
 type fakeStore struct {
-	t       *testing.T
-	records map[wire.RecordID]map[wire.TenantID]jobs.Body
-	files   map[wire.RecordID]map[wire.TenantID]jobs.File
-	content map[string][]byte                 // by CID
-	blocks  map[string]map[wire.Digest][]byte // of a file, by CID, beside the one with its own digest
-	err     error                             // of every look-up
-	statErr error                             // of every look-up of a block's size
-	readErr error                             // after half of a file's bytes
-	openErr error                             // before the first
-	tooMuch bool                              // one byte more than was asked for
+	t          *testing.T
+	records    map[wire.RecordID]map[wire.TenantID]jobs.Body
+	files      map[wire.RecordID]map[wire.TenantID]jobs.File
+	content    map[string][]byte                         // by CID
+	blocks     map[string]map[wire.Digest][]byte         // of a file, by CID, beside the one with its own digest
+	err        error                                     // of every look-up
+	blockAgain func(context.Context) (jobs.Block, error) // of every block
+	statErr    error                                     // of every look-up of a block's size
+	readErr    error                                     // after half of a file's bytes
+	openErr    error                                     // before the first
+	tooMuch    bool                                      // one byte more than was asked for
 
 	mu      sync.Mutex
 	readers int
@@ -562,7 +563,7 @@ func (f *fakeStore) Block(_ context.Context, tenant wire.TenantID, digest wire.D
 	}
 	for _, by := range f.files {
 		if file, ok := by[tenant]; ok && f.blockOf(file, digest) != nil {
-			return jobs.Block{ArchiveIDs: file.ArchiveIDs, AllHeard: file.AllHeard}, nil
+			return jobs.Block{ArchiveIDs: file.ArchiveIDs, AllHeard: file.AllHeard, Again: f.blockAgain}, nil
 		}
 	}
 	return jobs.Block{}, fault.New(fault.NotFound, "CID_NOT_FOUND", "cid: there is no such block for this key's tenant")

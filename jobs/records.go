@@ -28,6 +28,9 @@ type File struct {
 	// Public says that an enrolled archive has a record that shares the file with
 	// everybody. It may be false while one is silent.
 	Public bool
+	// Again looks once more and waits for every archive; nil if all were waited for.
+	// It is for whoever got the bytes from none of ArchiveIDs.
+	Again func(context.Context) (File, error)
 }
 
 // Block says where a block of a tenant's files may be: on archives that have a
@@ -35,7 +38,8 @@ type File struct {
 // of something else, they know.
 type Block struct {
 	ArchiveIDs []wire.ArchiveID
-	AllHeard   bool // nobody else can have it
+	AllHeard   bool                                 // nobody else can have it
+	Again      func(context.Context) (Block, error) // as that of File
 }
 
 // Record returns the exact bytes of a record. Private metadata is opened for
@@ -67,18 +71,32 @@ func (e *Engine) Record(ctx context.Context, tenant wire.TenantID, id wire.Recor
 // File returns the file that a record describes.
 func (e *Engine) File(ctx context.Context, tenant wire.TenantID, id wire.RecordID) (File, error) {
 	missing := fault.New(fault.NotFound, "FILE_NOT_FOUND", "id: there is no such file for this key's tenant")
-	return e.file(ctx, tenant, wire.Digest(id), missing, func(r *wire.Record) bool { return r.ID == id })
+	return e.file(ctx, fileAsked{tenant, wire.Digest(id), missing, func(r *wire.Record) bool { return fileRecord(r) && r.ID == id }}, true)
 }
 
 // FileByCID returns a file by its CID; digest is the CID's own.
 func (e *Engine) FileByCID(ctx context.Context, tenant wire.TenantID, cid string, digest wire.Digest) (File, error) {
 	missing := fault.New(fault.NotFound, "CID_NOT_FOUND", "cid: there is no such file for this key's tenant")
-	return e.file(ctx, tenant, digest, missing, func(r *wire.Record) bool { return r.File != nil && r.File.CID == cid })
+	return e.file(ctx, fileAsked{tenant, digest, missing, func(r *wire.Record) bool { return fileRecord(r) && r.File.CID == cid }}, true)
 }
 
-func (e *Engine) file(ctx context.Context, tenant wire.TenantID, key wire.Digest, missing *fault.Error, match func(*wire.Record) bool) (File, error) {
-	is := func(r *wire.Record) bool { return r.Kind == wire.KindFile && r.File != nil && match(r) }
-	held, found, err := e.one(ctx, tenant, key, missing, is)
+func fileRecord(r *wire.Record) bool { return r.Kind == wire.KindFile && r.File != nil }
+
+// fileAsked is a file that is looked for.
+type fileAsked struct {
+	tenant  wire.TenantID
+	key     wire.Digest
+	missing error // what is said if it is not there
+	is      func(*wire.Record) bool
+}
+
+// file finds a file; soon: without waiting for silent archives when one has it.
+func (e *Engine) file(ctx context.Context, q fileAsked, soon bool) (File, error) {
+	found, err := e.gatherFiles(ctx, q, soon)
+	if err != nil {
+		return File{}, err
+	}
+	held, err := first(&found, q.missing, q.is)
 	if err != nil {
 		return File{}, err
 	}
@@ -88,7 +106,7 @@ func (e *Engine) file(ctx context.Context, tenant wire.TenantID, key wire.Digest
 	holders := slices.Clone(held.ArchiveIDs)
 	for i := range found.Records {
 		h := &found.Records[i]
-		if !is(&h.Record) || h.Record.File.SHA256 != f.SHA256 {
+		if !q.is(&h.Record) || h.Record.File.SHA256 != f.SHA256 {
 			continue
 		}
 		for _, id := range h.ArchiveIDs {
@@ -102,23 +120,47 @@ func (e *Engine) file(ctx context.Context, tenant wire.TenantID, key wire.Digest
 	var all bool
 	f.ArchiveIDs, all = e.askable(holders)
 	f.AllHeard = all && !doubtful(found)
+	if soon && len(found.Missing) > 0 {
+		f.Again = func(ctx context.Context) (File, error) { return e.file(ctx, q, false) }
+	}
 	return f, nil
 }
 
-// blockGatherer is a Gatherer that can ask for blocks too.
-type blockGatherer interface {
-	GatherBlock(ctx context.Context, digest wire.Digest, tenant wire.TenantID) (receipts.Gathered, error)
+// fileGatherer is a Gatherer that can ask for files and their blocks.
+type fileGatherer interface {
+	GatherFiles(ctx context.Context, digest wire.Digest, tenant wire.TenantID, enough func(*wire.Record) bool) (receipts.Gathered, error)
+	GatherBlock(ctx context.Context, digest wire.Digest, tenant wire.TenantID, soon bool) (receipts.Gathered, error)
+}
+
+func (e *Engine) gatherFiles(ctx context.Context, q fileAsked, soon bool) (receipts.Gathered, error) {
+	g, ok := e.cfg.Gatherer.(fileGatherer)
+	if !ok {
+		return e.gather(ctx, q.key, q.tenant, nil)
+	}
+	enough := q.is
+	if !soon {
+		enough = nil
+	}
+	found, err := g.GatherFiles(ctx, q.key, q.tenant, enough)
+	if err != nil {
+		return found, err
+	}
+	return e.amend(q.key, q.tenant, found)
 }
 
 // Block looks for a block, by its digest, among all files that a tenant may read.
 // NotFound, CID_NOT_FOUND, is said only when every enrolled archive was heard.
 // Others are not believed: nothing in a record says which blocks its file has.
 func (e *Engine) Block(ctx context.Context, tenant wire.TenantID, digest wire.Digest) (Block, error) {
-	g, ok := e.cfg.Gatherer.(blockGatherer)
+	return e.block(ctx, tenant, digest, true)
+}
+
+func (e *Engine) block(ctx context.Context, tenant wire.TenantID, digest wire.Digest, soon bool) (Block, error) {
+	g, ok := e.cfg.Gatherer.(fileGatherer)
 	if !ok {
 		return Block{}, fault.New(fault.Internal, "", "jobs: this gatherer does not look for blocks")
 	}
-	found, err := g.GatherBlock(ctx, digest, tenant)
+	found, err := g.GatherBlock(ctx, digest, tenant, soon)
 	if err == nil {
 		found, err = e.amend(digest, tenant, found)
 	}
@@ -127,7 +169,7 @@ func (e *Engine) Block(ctx context.Context, tenant wire.TenantID, digest wire.Di
 	}
 	var holders []wire.ArchiveID
 	for i := range found.Records {
-		if r := &found.Records[i]; r.Record.File != nil {
+		if r := &found.Records[i]; fileRecord(&r.Record) {
 			ids, _ := e.askable(r.ArchiveIDs)
 			holders = append(holders, ids...)
 		}
@@ -136,7 +178,11 @@ func (e *Engine) Block(ctx context.Context, tenant wire.TenantID, digest wire.Di
 		return Block{}, absent(found, fault.New(fault.NotFound, "CID_NOT_FOUND", "cid: there is no such block for this key's tenant"))
 	}
 	slices.Sort(holders)
-	return Block{ArchiveIDs: slices.Compact(holders), AllHeard: !doubtful(found)}, nil
+	b := Block{ArchiveIDs: slices.Compact(holders), AllHeard: !doubtful(found)}
+	if soon && len(found.Missing) > 0 {
+		b.Again = func(ctx context.Context) (Block, error) { return e.block(ctx, tenant, digest, false) }
+	}
+	return b, nil
 }
 
 // askable returns those of the holders that are asked for bytes: of one that is
@@ -148,25 +194,31 @@ func (e *Engine) askable(holders []wire.ArchiveID) (ids []wire.ArchiveID, all bo
 	return ids, len(ids) == len(holders)
 }
 
-// one returns the first record under key that matches, of an enrolled archive if
-// there is one, and what was gathered. It says that there is none only when every
-// enrolled archive was heard; of others, which may answer hits alone, silence for
-// the whole wait is all there ever is.
-func (e *Engine) one(ctx context.Context, tenant wire.TenantID, key wire.Digest, missing *fault.Error, match func(*wire.Record) bool) (receipts.Held, receipts.Gathered, error) {
+// one is first of what is gathered under key.
+func (e *Engine) one(ctx context.Context, tenant wire.TenantID, key wire.Digest, missing error, match func(*wire.Record) bool) (receipts.Held, receipts.Gathered, error) {
 	found, err := e.gather(ctx, key, tenant, nil)
 	if err != nil {
 		return receipts.Held{}, found, err
 	}
-	var first *receipts.Held
+	held, err := first(&found, missing, match)
+	return held, found, err
+}
+
+// first returns the first record that matches, of an enrolled archive if there is
+// one. It says that there is none only when every enrolled archive was heard; of
+// others, which may answer hits alone, silence for the whole wait is all there ever
+// is.
+func first(found *receipts.Gathered, missing error, match func(*wire.Record) bool) (receipts.Held, error) {
+	var best *receipts.Held
 	for i := range found.Records {
-		if h := &found.Records[i]; match(&h.Record) && (first == nil || !found.Vouched(first) && found.Vouched(h)) {
-			first = h
+		if h := &found.Records[i]; match(&h.Record) && (best == nil || !found.Vouched(best) && found.Vouched(h)) {
+			best = h
 		}
 	}
-	if first != nil {
-		return *first, found, nil
+	if best != nil {
+		return *best, nil
 	}
-	return receipts.Held{}, found, absent(found, missing)
+	return receipts.Held{}, absent(*found, missing)
 }
 
 // absent is what is said when nothing was found: missing, if nobody can have it.

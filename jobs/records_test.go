@@ -12,14 +12,53 @@ import (
 )
 
 // saying is a Gatherer that says one thing.
-type saying struct{ found receipts.Gathered }
+type saying struct {
+	found receipts.Gathered
+	soon  []bool // for each question for a file or block, whether silent archives were to be waited for
+}
 
 func (s *saying) Gather(context.Context, wire.Digest, wire.TenantID, []wire.Kind) (receipts.Gathered, error) {
 	return s.found, nil
 }
 
-func (s *saying) GatherBlock(context.Context, wire.Digest, wire.TenantID) (receipts.Gathered, error) {
+func (s *saying) GatherFiles(_ context.Context, _ wire.Digest, _ wire.TenantID, enough func(*wire.Record) bool) (receipts.Gathered, error) {
+	s.soon = append(s.soon, enough != nil)
 	return s.found, nil
+}
+
+func (s *saying) GatherBlock(_ context.Context, _ wire.Digest, _ wire.TenantID, soon bool) (receipts.Gathered, error) {
+	s.soon = append(s.soon, soon)
+	return s.found, nil
+}
+
+// Silent archives are not waited for at first; who got no bytes from the others can
+// have all of them asked.
+func TestSilentArchivesAreAskedAgain(t *testing.T) {
+	says := &saying{}
+	w := newWorld(t, 2, func(c *Config) { c.Gatherer = says })
+	both := []wire.ArchiveID{"archive-a", "archive-b"}
+	held := func(ids ...wire.ArchiveID) []receipts.Held {
+		return []receipts.Held{{ArchiveIDs: ids, Record: wire.Record{ID: wire.RecordID{7}, Kind: wire.KindFile, TenantID: alice, File: &wire.File{CID: "bafkreib"}}}}
+	}
+	says.found = receipts.Gathered{Records: held("archive-a"), Expected: both, Missing: both[1:], Reason: wire.ReasonDeadline}
+	f, err := w.engine.FileByCID(t.Context(), alice, "bafkreib", digestOf("root"))
+	if err != nil || f.Again == nil || f.AllHeard {
+		t.Fatalf("%+v, %v", f, err)
+	}
+	b, err := w.engine.Block(t.Context(), alice, digestOf("root"))
+	if err != nil || b.Again == nil || b.AllHeard {
+		t.Fatalf("%+v, %v", b, err)
+	}
+	says.found = receipts.Gathered{Records: held(both...), Expected: both, Complete: true}
+	if f, err = f.Again(t.Context()); err != nil || f.Again != nil || !f.AllHeard || !slices.Equal(f.ArchiveIDs, both) {
+		t.Errorf("the file again: %+v, %v", f, err)
+	}
+	if b, err = b.Again(t.Context()); err != nil || b.Again != nil || !b.AllHeard || !slices.Equal(b.ArchiveIDs, both) {
+		t.Errorf("the block again: %+v, %v", b, err)
+	}
+	if !slices.Equal(says.soon, []bool{true, true, false, false}) {
+		t.Errorf("asked %v", says.soon)
+	}
 }
 
 // A block is where an enrolled archive says it is: others may say what they like.

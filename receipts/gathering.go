@@ -29,6 +29,7 @@ type gathering struct {
 	open     int // answers that are waited for
 	held     holdings
 	others   strangers
+	found    func() // is told of every record that is enough; nil: nobody asks
 }
 
 // answer is what one archive has said so far.
@@ -92,6 +93,9 @@ func (g *gathering) take(ctx context.Context, r wire.Reply) {
 			continue
 		}
 		g.compare(a, r.Boot, seq, record.ID)
+		if g.found != nil && g.enough(&record) {
+			g.found()
+		}
 		for _, id := range g.held.add(r.ArchiveID, record) {
 			g.drop(dropTooManyHeld)
 			g.answers[id].holes = true

@@ -52,6 +52,7 @@ func (g *Gatherer) mayBeLate(extra time.Duration) bool {
 type fanout struct {
 	extra   time.Duration // how long it goes on beyond the wait
 	release func()        // nil: nothing to release
+	found   func()        // see gathering
 
 	asking context.Context // ends when nobody listens to replies any more
 	cancel context.CancelFunc

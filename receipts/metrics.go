@@ -4,10 +4,16 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/verae/archive/wire"
 )
 
 // reasonError labels gatherings that returned an error.
 const reasonError = "error"
+
+// reasonFound labels those that had what they looked for, and did not wait for
+// silent archives.
+const reasonFound = "found"
 
 // metrics counts silence as well as answers.
 type metrics struct {
@@ -33,7 +39,7 @@ func newMetrics() *metrics {
 	m := &metrics{
 		gatherings: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "gatherings_total",
-			Help: "Fan-outs to the archives, by why they ended: all, deadline, no-archives or error.",
+			Help: "Fan-outs to the archives, by why they ended: all, deadline, found (a file was, and silent archives were not waited for), no-archives or error.",
 		}, []string{"reason"}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "gather_seconds",
@@ -68,10 +74,14 @@ func (m *metrics) asked(run *gathering, named int) {
 	m.silent.Add(float64(run.silent))
 }
 
-func (m *metrics) end(g Gathered, err error, took time.Duration) {
+// end counts how a gathering ended; short says that its wait may have been cut.
+func (m *metrics) end(g Gathered, err error, took time.Duration, short bool) {
 	reason := g.Reason
-	if err != nil {
+	switch {
+	case err != nil:
 		reason = reasonError
+	case short && reason == wire.ReasonDeadline:
+		reason = reasonFound
 	}
 	m.gatherings.WithLabelValues(reason).Inc()
 	m.seconds.Observe(took.Seconds())

@@ -34,8 +34,9 @@ var dropReasons = []string{
 type question struct {
 	digest wire.Digest
 	tenant wire.TenantID
-	kinds  []wire.Kind // empty: all but the control kinds
-	block  bool        // the digest is that of a block: which files have it only archives know
+	kinds  []wire.Kind             // empty: all but the control kinds
+	block  bool                    // the digest is that of a block: which files have it only archives know
+	enough func(*wire.Record) bool // with one such record the others are not waited for long; nil: with none
 }
 
 // admit returns r as the caller may see it, with its id and digests filled in,

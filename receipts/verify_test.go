@@ -243,7 +243,7 @@ func TestMetricsAreClean(t *testing.T) {
 		t.Errorf("lint: %v %v", problems, err)
 	}
 	want := `
-# HELP verae_receipts_gatherings_total Fan-outs to the archives, by why they ended: all, deadline, no-archives or error.
+# HELP verae_receipts_gatherings_total Fan-outs to the archives, by why they ended: all, deadline, found (a file was, and silent archives were not waited for), no-archives or error.
 # TYPE verae_receipts_gatherings_total counter
 verae_receipts_gatherings_total{reason="all"} 1
 `
@@ -261,7 +261,7 @@ func TestBlocksAreAskedForByTheirDigest(t *testing.T) {
 		theirs := record(wire.KindFile, "b", elsewhere, func(r *wire.Record) { r.TenantID = globex })
 		a := &asker{t: t, script: []says{{1, reply("archive-a", file, theirs, record("note", "x", elsewhere))}}}
 		g := &receipts.Gatherer{Asker: a, Roster: roster{"archive-a"}, Wait: wait}
-		got, err := g.GatherBlock(t.Context(), subject, acme)
+		got, err := g.GatherBlock(t.Context(), subject, acme, false)
 		if err != nil || len(got.Records) != 1 || got.Records[0].Record.File == nil || got.Records[0].Record.TenantID != acme {
 			t.Errorf("%+v, %v", got.Records, err)
 		}
