@@ -31,6 +31,8 @@ const (
 	DefaultRequestTimeout = 5 * time.Second
 	DefaultStallTimeout   = 15 * time.Second
 	DefaultCommitTimeout  = time.Minute
+	DefaultUploadIdle     = time.Minute
+	DefaultAwayTimeout    = 5 * time.Second
 )
 
 // Ranker orders the archives that may be offered bytes now; see Roster.Rank.
@@ -59,9 +61,15 @@ type ArchivesConfig struct {
 	MinCopies int
 	// RequestTimeout bounds one put, one read, or the opening of an upload.
 	RequestTimeout time.Duration
-	// StallTimeout is how long a copy of an upload may be without progress before
-	// it is given up. A disk under load is allowed to pause.
+	// StallTimeout is how long an archive may be silent that has a copy of an upload
+	// under way, before it counts as away. A disk under load is allowed to pause.
 	StallTimeout time.Duration
+	// UploadIdle is how long an archive that is away keeps an upload, and is waited
+	// for (UPLOAD_IDLE_S).
+	UploadIdle time.Duration
+	// AwayTimeout is how long it is waited for while others are enough, and have to
+	// wait with it. Its copy is made later.
+	AwayTimeout time.Duration
 	// CommitTimeout bounds the commit of an upload, in which the archive syncs
 	// the file to disk.
 	CommitTimeout time.Duration
@@ -83,6 +91,8 @@ type Archives struct {
 	queued  atomic.Int64 // bytes of replies of named archives that nobody has taken yet
 	strange atomic.Int64 // and of others
 	lanes   atomic.Uint64
+	frames  poster        // takes the frames of uploads; nothing waits for it
+	shared  chan struct{} // memory of uploads, see room
 	ahead   chan struct{} // a place for every fragment that was asked for before it was wanted
 	subs    []*nats.Subscription
 
@@ -97,6 +107,9 @@ type peer struct {
 	reads *window
 }
 
+// A poster publishes messages, as a nats.Conn does.
+type poster interface{ PublishMsg(*nats.Msg) error }
+
 // NewArchives returns a client on conn that places uploads by ranker. When it
 // returns, its subscriptions are in force.
 func NewArchives(conn *Conn, ranker Ranker, cfg ArchivesConfig) (*Archives, error) {
@@ -105,12 +118,15 @@ func NewArchives(conn *Conn, ranker Ranker, cfg ArchivesConfig) (*Archives, erro
 	cfg.RequestTimeout = cmp.Or(cfg.RequestTimeout, DefaultRequestTimeout)
 	cfg.StallTimeout = cmp.Or(cfg.StallTimeout, DefaultStallTimeout)
 	cfg.CommitTimeout = cmp.Or(cfg.CommitTimeout, DefaultCommitTimeout)
+	cfg.UploadIdle = cmp.Or(cfg.UploadIdle, DefaultUploadIdle)
+	cfg.AwayTimeout = cmp.Or(cfg.AwayTimeout, DefaultAwayTimeout)
 	if cfg.MinCopies < 1 || cfg.Copies < cfg.MinCopies {
 		return nil, fault.New(fault.Invalid, "", "bus: PUT_MIN_COPIES %d must be from 1 to PUT_COPIES %d", cfg.MinCopies, cfg.Copies).InField("PUT_MIN_COPIES")
 	}
 	a := &Archives{
 		conn: conn, ranker: ranker, cfg: cfg, log: orDiscard(cfg.Log),
 		peers: map[wire.ArchiveID]*peer{}, ahead: make(chan struct{}, allReadAhead),
+		frames: conn.bulk, shared: newShared(),
 	}
 	a.metrics = newClientMetrics(a)
 	a.replies = newMux(wire.SubjectReplyPrefix, a.metrics.late)

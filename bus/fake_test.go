@@ -254,13 +254,14 @@ type fakeBlobs struct {
 
 	mu       sync.Mutex
 	open     map[string]*bytes.Buffer
+	durable  map[string]int64
 	profiles map[string]blob.Profile // of all uploads that ever were
 	files    map[string][]byte       // by CID
 	aborted  []string
 }
 
 func newFakeBlobs(t testing.TB) *fakeBlobs {
-	return &fakeBlobs{t: t, open: map[string]*bytes.Buffer{}, profiles: map[string]blob.Profile{}, files: map[string][]byte{}}
+	return &fakeBlobs{t: t, open: map[string]*bytes.Buffer{}, durable: map[string]int64{}, profiles: map[string]blob.Profile{}, files: map[string][]byte{}}
 }
 
 func (b *fakeBlobs) Open(id string, p blob.Profile) error {
@@ -274,6 +275,32 @@ func (b *fakeBlobs) Open(id string, p blob.Profile) error {
 	}
 	b.open[id], b.profiles[id] = new(bytes.Buffer), p
 	return nil
+}
+
+func (b *fakeBlobs) Resume(id string, p blob.Profile, offset int64) (int64, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if up := b.open[id]; up != nil && b.profiles[id] == p && offset <= int64(up.Len()) {
+		return int64(up.Len()), nil
+	}
+	return 0, fault.New(fault.NotFound, CodeUnknownUpload, "unknown upload")
+}
+
+func (b *fakeBlobs) Sync(id string) (int64, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	up := b.open[id]
+	if up == nil {
+		return 0, fault.New(fault.NotFound, CodeUnknownUpload, "unknown upload")
+	}
+	b.durable[id] = int64(up.Len())
+	return b.durable[id], nil
+}
+
+func (b *fakeBlobs) Durable(id string) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.durable[id]
 }
 
 func (b *fakeBlobs) Write(id string, offset int64, data []byte) (int64, error) {
@@ -300,7 +327,8 @@ func (b *fakeBlobs) Write(id string, offset int64, data []byte) (int64, error) {
 	return int64(up.Len()), nil
 }
 
-func (b *fakeBlobs) Commit(_ context.Context, id string, size int64, sum [32]byte, cid string) (bool, error) {
+func (b *fakeBlobs) CommitFile(_ context.Context, id string, file blob.FileRef) (bool, error) {
+	size, sum, cid := file.Size, file.SHA256, file.CID
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	up := b.open[id]

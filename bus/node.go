@@ -38,8 +38,13 @@ type Prober interface {
 // is of kind NotFound.
 type Blobs interface {
 	Open(id string, profile blob.Profile) error
+	// Resume goes on with an upload, also after a restart: see blob.Store.
+	Resume(id string, profile blob.Profile, offset int64) (received int64, err error)
 	Write(id string, offset int64, data []byte) (received int64, err error)
-	Commit(ctx context.Context, id string, size int64, sha256 [32]byte, cid string) (duplicate bool, err error)
+	// Sync makes durable what was received, beside Write; Durable tells how much is.
+	Sync(id string) (durable int64, err error)
+	Durable(id string) int64
+	CommitFile(ctx context.Context, id string, file blob.FileRef) (duplicate bool, err error)
 	Abort(id string) error
 	Has(ctx context.Context, sha256 [32]byte, cid string) (bool, error)
 	// Profile returns the profile in which a file has its CID.

@@ -32,7 +32,7 @@ func (a *Archives) OpenUpload(ctx context.Context, key [32]byte, p blob.Profile)
 func (a *Archives) openUpload(ctx context.Context, ids []wire.ArchiveID, p blob.Profile, copies, least int) (*upload, error) {
 	u := &upload{
 		id: newUploadID(), min: least,
-		slots: make(chan struct{}, MaxUploadMemory/wire.FragmentSize),
+		room:  newRoom(a.shared),
 		ended: make(chan struct{}), idle: make(chan struct{}),
 	}
 	if err := a.openLanes(ctx, u, ids, p, copies); err != nil {
@@ -108,10 +108,18 @@ func (a *Archives) openLane(ctx context.Context, id wire.ArchiveID, uploadID str
 	if err != nil {
 		return nil, err
 	}
-	return &lane{
-		a: a, id: id, token: strconv.FormatUint(a.lanes.Add(1), 36),
-		frames: make(chan *fragment, MaxUploadMemory/wire.FragmentSize),
-		acks:   make(chan *nats.Msg, queuedAcks), done: make(chan struct{}),
-		allowed: ack.Credit,
-	}, nil
+	l := a.newLane(id, p)
+	l.allowed = ack.Credit
+	return l, nil
 }
+
+func (a *Archives) newLane(id wire.ArchiveID, p blob.Profile) *lane {
+	return &lane{
+		a: a, id: id, profile: p, token: a.laneToken(),
+		frames: make(chan *fragment, roomMost), flush: make(chan struct{}, 1),
+		acks: make(chan *nats.Msg, queuedAcks), done: make(chan struct{}),
+	}
+}
+
+// laneToken returns a new reply token.
+func (a *Archives) laneToken() string { return strconv.FormatUint(a.lanes.Add(1), 36) }

@@ -72,6 +72,7 @@ type ArchiveService struct {
 	reads   *workers
 	puts    *gate
 	frames  *serials
+	syncs   uploadSyncs
 	hurry   context.CancelFunc // cancels puts and frames when a drain is out of time
 
 	subs  []*nats.Subscription // all but hellos
@@ -177,6 +178,7 @@ func (s *ArchiveService) shutdown(ctx context.Context) error {
 	s.queries.close(ctx)
 	s.puts.close(ctx, s.hurry)
 	s.frames.gate.close(ctx, s.hurry)
+	s.syncs.running.Wait()
 	s.reads.close(ctx)
 	s.hurry()
 	if s.stop != nil {

@@ -58,7 +58,13 @@ func (s *ArchiveService) frame(ctx context.Context, msg *nats.Msg, op, upload st
 		if err != nil {
 			return malformed(op, err)
 		}
-		if err := s.blobs.Open(upload, blob.Profile{ChunkSize: open.ChunkSize, MaxLinks: open.MaxLinks}); err != nil {
+		profile := blob.Profile{ChunkSize: open.ChunkSize, MaxLinks: open.MaxLinks}
+		if !open.Resume {
+			err = s.blobs.Open(upload, profile)
+		} else if ack.Received, err = s.blobs.Resume(upload, profile, open.Offset); err == nil {
+			ack.Durable = s.blobs.Durable(upload)
+		}
+		if err != nil {
 			return err
 		}
 	case wire.OpData:
@@ -72,12 +78,18 @@ func (s *ArchiveService) frame(ctx context.Context, msg *nats.Msg, op, upload st
 		if ack.Received, err = s.blobs.Write(upload, offset, msg.Data); err != nil {
 			return err
 		}
+		ack.Durable = s.blobs.Durable(upload)
+		asked := msg.Header.Get(wire.HeaderSync) == "1" && ack.Durable < ack.Received
+		if asked || ack.Received-ack.Durable >= SyncBytes {
+			s.syncs.start(upload, msg, ack.Received, asked, s.sync)
+		}
 	case wire.OpCommit:
 		c, err := wire.Decode[wire.BlobCommit](msg.Data)
 		if err != nil {
 			return malformed(op, err)
 		}
-		if ack.Duplicate, err = s.blobs.Commit(ctx, upload, c.Size, c.SHA256, c.CID); err != nil {
+		file := blob.FileRef{SHA256: c.SHA256, CID: c.CID, Size: c.Size, Profile: blob.Profile{ChunkSize: c.ChunkSize, MaxLinks: c.MaxLinks}}
+		if ack.Duplicate, err = s.blobs.CommitFile(ctx, upload, file); err != nil {
 			return err
 		}
 		ack.Received = c.Size

@@ -4,18 +4,12 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/verae/archive/internal/fault"
 	"github.com/verae/archive/splitter"
 	"github.com/verae/archive/wire"
 )
-
-// MaxUploadMemory bounds the fragments, in bytes, that one upload holds in
-// memory, whatever the number of copies: one is being filled, the others wait
-// for the slowest archive.
-const MaxUploadMemory = 2 << 20
 
 // retryPlacement is what a sender is told to wait when too few archives can take
 // an upload.
@@ -28,34 +22,24 @@ var (
 
 var errAborted = errors.New("bus: the upload was aborted")
 
-// fragments are recycled over all uploads of the process.
-var fragments = sync.Pool{New: func() any { return &fragment{buf: make([]byte, 0, wire.FragmentSize)} }}
-
-// A fragment is a piece of a file on its way to several archives.
-type fragment struct {
-	buf  []byte // at most wire.FragmentSize
-	off  int64  // of buf in the file
-	refs atomic.Int32
-}
-
-func (f *fragment) end() int64 { return f.off + int64(len(f.buf)) }
-
 // An upload sends one file to several archives at once. Each copy has a lane
 // with a goroutine of its own; the slowest one sets the pace.
 type upload struct {
 	id    string
-	min   int           // lanes that have to remain
-	slots chan struct{} // one for every fragment in memory
+	min   int // lanes that have to remain
+	room  *room
 	ended chan struct{} // closed when the upload failed or was aborted
 	idle  chan struct{} // closed when no lane runs any more
 	free  func() bool   // detaches the upload from the context of its opening
 
-	cur  *fragment // being filled; only Write and Finish use it
-	size int64     // bytes written; likewise
+	cur     *fragment // being filled; only Write and Finish use it, as all here
+	size    int64     // bytes written
+	unasked int       // fragments since archives were asked for a sync
 
 	mu       sync.Mutex // guards all below
 	lanes    []*lane    // those that have not failed
 	running  int
+	waiting  bool // the writer waits for memory
 	finished bool
 	cause    error // why ended is closed
 	lost     error // what the lanes failed of
@@ -89,22 +73,42 @@ func (u *upload) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// next gets an empty fragment.
+// next gets an empty fragment. If there is no memory for one, the archives are
+// asked to make durable what they have.
 func (u *upload) next() error {
-	select {
-	case u.slots <- struct{}{}:
-	case <-u.ended:
+	if !u.room.try() && !u.wait() {
 		return u.err()
 	}
 	u.cur = fragments.Get().(*fragment)
-	u.cur.buf, u.cur.off = u.cur.buf[:0], u.size
+	u.cur.buf, u.cur.off, u.cur.sync = u.cur.buf[:0], u.size, false
 	return nil
+}
+
+// wait waits for memory, and reports false if the upload ends.
+func (u *upload) wait() bool {
+	u.mu.Lock()
+	u.waiting, u.unasked = true, 0
+	for _, l := range u.lanes {
+		select {
+		case l.flush <- struct{}{}:
+		default:
+		}
+	}
+	u.mu.Unlock()
+	taken := u.room.take(u.ended)
+	u.mu.Lock()
+	u.waiting = false
+	u.mu.Unlock()
+	return taken
 }
 
 // dispatch hands the current fragment to every lane.
 func (u *upload) dispatch() error {
 	f := u.cur
 	u.cur = nil
+	if u.unasked++; u.unasked*2 >= u.room.limit() {
+		f.sync, u.unasked = true, 0
+	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if err := u.stopped(); err != nil {
@@ -114,7 +118,7 @@ func (u *upload) dispatch() error {
 	}
 	f.refs.Store(int32(len(u.lanes)))
 	for _, l := range u.lanes {
-		l.frames <- f // has room for every slot
+		l.frames <- f // has room for all that the upload may hold
 	}
 	return nil
 }
@@ -123,13 +127,15 @@ func (u *upload) dispatch() error {
 func (u *upload) release(f *fragment) {
 	if f.refs.Add(-1) == 0 {
 		fragments.Put(f)
-		<-u.slots
+		u.room.free()
 	}
 }
 
 // Finish sends what is left and returns the archives that have written every
-// byte, in the order of the ranking; they are PUT_MIN_COPIES at least. Nothing
-// is committed yet.
+// byte, in the order of the ranking; they are PUT_MIN_COPIES at least. Of a file
+// of more than MinUploadMemory they have every byte on disk: a smaller one, whose
+// commit syncs it soon, would be lost with their power, and is cheap to send
+// again. Nothing is committed yet.
 func (u *upload) Finish(ctx context.Context) ([]wire.ArchiveID, error) {
 	if u.cur != nil {
 		if err := u.dispatch(); err != nil {
@@ -228,6 +234,28 @@ func (u *upload) laneEnded(l *lane, err error) {
 	if u.running--; u.running == 0 {
 		close(u.idle)
 	}
+}
+
+// spares reports whether the upload need not wait for l any longer, to which its
+// archive is lost: others are enough, and all that they can get before it comes
+// back they have.
+func (u *upload) spares(l *lane) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	others := 0
+	for _, o := range u.lanes {
+		if o != l && !o.behind {
+			others++
+		}
+	}
+	return others >= u.min && (u.waiting || u.finished)
+}
+
+// setBehind notes whether the archive of l keeps up.
+func (u *upload) setBehind(l *lane, behind bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	l.behind = behind
 }
 
 func without(lanes []*lane, gone *lane) []*lane {

@@ -158,7 +158,7 @@ func TestUploadSurvivesAnArchiveThatDiesInMidStream(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			hang := make(chan struct{})
 			cfg := patient
-			cfg.MinCopies = tc.min
+			cfg.MinCopies, cfg.AwayTimeout, cfg.UploadIdle = tc.min, 10*time.Millisecond, 300*time.Millisecond
 			cfg.StallTimeout = cmp.Or(tc.stall, cfg.StallTimeout)
 			w := startWorld(t, 2, cfg, func(i int, s *site) {
 				s.blobs.onWrite = func(_ string, off int64) error {
@@ -321,7 +321,7 @@ func TestMemoryOfAnUploadIsBounded(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
 		piece := content(wire.FragmentSize)
-		for range 64 {
+		for range 2 * roomMost {
 			if _, err := u.Write(piece); err != nil {
 				done <- err
 				return
@@ -330,15 +330,7 @@ func TestMemoryOfAnUploadIsBounded(t *testing.T) {
 		}
 		done <- nil
 	}()
-	// Sent and unacknowledged: the archive's window. Held: MaxUploadMemory.
-	const bound = UploadWindow + MaxUploadMemory
-	eventually(t, "the writer waits", func() bool {
-		inner := u.(*upload)
-		return written.Load() >= bound-wire.FragmentSize && len(inner.slots) == cap(inner.slots)
-	})
-	if n := written.Load(); n > bound {
-		t.Errorf("%d bytes taken, bound %d", n, bound)
-	}
+	eventually(t, "the writer waits", func() bool { return u.(*upload).room.holds() == roomMost && written.Load() == MaxUploadMemory })
 	release()
 	if err := <-done; err != nil {
 		t.Fatal(err)
@@ -346,8 +338,8 @@ func TestMemoryOfAnUploadIsBounded(t *testing.T) {
 	if _, err := u.Finish(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if held := len(u.(*upload).slots); held != 0 {
-		t.Errorf("%d fragments still held", held)
+	if held, shared := u.(*upload).room.holds(), len(w.archives.shared); held != 0 || shared != 0 {
+		t.Errorf("%d fragments still held, %d of them shared", held, shared)
 	}
 }
 

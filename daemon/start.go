@@ -133,7 +133,7 @@ func (a *aggregator) startRoster() error {
 	if err := a.stack.Push("roster service", busLimit, func(context.Context) error { stop(); return nil }); err != nil {
 		return err
 	}
-	client, err := bus.NewArchives(a.conn, roster, bus.ArchivesConfig{Copies: a.PutCopies, MinCopies: a.PutMinCopies, Log: a.log})
+	client, err := bus.NewArchives(a.conn, roster, bus.ArchivesConfig{Copies: a.PutCopies, MinCopies: a.PutMinCopies, UploadIdle: time.Duration(a.UploadIdle) * time.Second, Log: a.log})
 	if err != nil {
 		return err
 	}
