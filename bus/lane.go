@@ -197,8 +197,12 @@ func (l *lane) want(u *upload) error {
 
 // owing notes that the archive is about to owe an answer, if it owes none yet.
 func (l *lane) owing() {
-	if !l.owes() {
-		l.progress, l.probed, l.away.advanced = time.Now(), firstProbe, time.Now()
+	if l.owes() {
+		return
+	}
+	l.progress, l.probed = time.Now(), firstProbe
+	if l.away.since.IsZero() { // else it has been owing since
+		l.away.advanced = l.progress
 	}
 }
 

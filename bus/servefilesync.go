@@ -11,7 +11,7 @@ import (
 
 // SyncBytes is after how many bytes of an upload an archive makes them durable
 // without being asked.
-const SyncBytes = 4 << 20
+const SyncBytes = 8 << 20
 
 // uploadSyncs make uploads durable beside the handling of their fragments, each
 // by one goroutine, which lives while there is something to do.
