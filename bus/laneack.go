@@ -32,9 +32,10 @@ func (l *lane) watch(u *upload) error {
 }
 
 // answered takes an answer to a fragment, or to the question whether the upload
-// goes on. One to what was sent before the archive went away says nothing now.
+// goes on. One to what was sent before the archive went away says nothing now: a
+// process that is new refuses every fragment that was under way.
 func (l *lane) answered(u *upload, msg *nats.Msg) error {
-	if msg.Subject != l.a.acks.prefix+l.token {
+	if msg.Subject != l.a.acks.prefix+l.token || l.away.lost && !l.away.asked {
 		return nil
 	}
 	from := "archive " + string(l.id)

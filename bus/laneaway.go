@@ -20,6 +20,7 @@ const (
 // away is what a lane knows of an archive that does not keep up.
 type away struct {
 	lost     bool      // the upload has to be resumed before anything is sent
+	asked    bool      // it was asked to; until then answers are to what was sent before
 	since    time.Time // when it was lost first since bytes advanced; zero: it was not
 	advanced time.Time // when bytes advanced, or began to be owed
 	cause    error     // why it was lost
@@ -88,7 +89,7 @@ func (l *lane) reopen(u *upload) error {
 		u.fail(fault.New(fault.Transient, CodeDisconnected, "bus: the client was closed"))
 		return errAborted
 	}
-	l.away.again = time.After(reopenAnswer)
+	l.away.asked, l.away.again = true, time.After(reopenAnswer)
 	return l.post(frame(l.id, wire.OpOpen, u.id, data))
 }
 
@@ -103,7 +104,7 @@ func (l *lane) resumed(u *upload, ack wire.BlobAck) error {
 		return fault.New(fault.Internal, CodeBadAck, "archive %s: goes on at %d, with %d bytes on disk; it was sent %d and had %d there", l.id, ack.Received, ack.Durable, end, l.durable)
 	}
 	l.a.metrics.resumed.Inc()
-	l.away.lost, l.away.again = false, nil
+	l.away.lost, l.away.asked, l.away.again = false, false, nil
 	l.received, l.allowed, l.asked = ack.Received, max(0, ack.Credit), 0
 	l.next = sort.Search(len(l.queue), func(i int) bool { return l.queue[i].end() > ack.Received })
 	l.forget(u, ack.Durable)
