@@ -123,8 +123,8 @@ func (s *Store) startReading(u *upload, p Profile, offset int64) error {
 		switch {
 		case u.gone:
 			run.err = errors.Join(unknownUpload(u.id), file.Close())
-		case ctx.Err() != nil: // the store is being closed
-			run.err = errors.Join(fault.Wrap(fault.Transient, ctx.Err()), file.Close())
+		case ctx.Err() != nil:
+			run.err = errors.Join(errClosed(), file.Close())
 		case err != nil:
 			run.err = errors.Join(err, file.Close())
 			s.drop(u)
@@ -196,10 +196,12 @@ func (s *Store) adopt(ctx context.Context, u *upload, want rootInfo) error {
 	defer cancel()
 	defer context.AfterFunc(s.closing, cancel)()
 	in, err := s.readBack(ctx, file, want.profile, want.size)
-	if err != nil && ctx.Err() != nil {
+	switch {
+	case err != nil && s.closing.Err() != nil:
+		return errors.Join(errClosed(), file.Close())
+	case err != nil && ctx.Err() != nil:
 		return errors.Join(fault.Wrap(fault.Transient, err), file.Close())
-	}
-	if err == nil {
+	case err == nil:
 		if in.dag.finish(); in.dag.sha256() != want.file { // a power cut took what was not synced
 			err = unknownUpload(u.id)
 		}

@@ -360,6 +360,50 @@ func resumedWithFault(t *testing.T, data []byte, half, at int, done bool) (hit b
 	return hit
 }
 
+// TestCloseTellsWhoResumes that the store is closed and the upload is not gone: he
+// asks again.
+func TestCloseTellsWhoResumes(t *testing.T) {
+	data := content(t, "closing", MinChunkSize)
+	for name, ask := range map[string]func(t *testing.T, s *Store) error{
+		"resume": func(_ *testing.T, s *Store) error { _, err := s.Resume("u", small, 1000); return err },
+		"commit": func(t *testing.T, s *Store) error { _, err := commit(t, s, "u", data, small); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := openStore(t, testConfig(t))
+				send(t, s, "u", data, small)
+				s = reopen(t, s)
+				for range readBacks {
+					s.readBacks <- struct{}{}
+				}
+				answer := make(chan error, 1)
+				go func() { answer <- ask(t, s) }()
+				synctest.Wait()
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+				wantFault(t, <-answer, fault.Transient, CodeClosed)
+			})
+		})
+	}
+}
+
+// TestNoSyncFollowsOneThatFailed: it could succeed, and lie.
+func TestNoSyncFollowsOneThatFailed(t *testing.T) {
+	s := openStore(t, testConfig(t))
+	send(t, s, "u", content(t, "failed", 1000), small)
+	u, failed := s.lookup("u"), errors.New("no such disk")
+	u.syncing = &syncing{done: make(chan struct{}), err: failed}
+	close(u.syncing.done)
+	if _, err := s.Sync("u"); !errors.Is(err, failed) {
+		t.Errorf("Sync = %v", err)
+	}
+	if n := s.Durable("u"); n != 0 {
+		t.Errorf("%d bytes are durable", n)
+	}
+	wantClean(t, s)
+}
+
 // TestReadingBackEndsWithTheUpload, and with the store, which keeps the file then.
 func TestReadingBackEndsWithTheUpload(t *testing.T) {
 	for name, end := range map[string]func(s *Store) error{

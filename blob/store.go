@@ -182,7 +182,9 @@ func (s *Store) enter() (leave func(), err error) {
 	s.open.RLock()
 	if s.closed {
 		s.open.RUnlock()
-		return nil, fault.New(fault.Transient, CodeClosed, "blob: the store is closed")
+		return nil, errClosed()
 	}
 	return s.open.RUnlock, nil
 }
+
+func errClosed() error { return fault.New(fault.Transient, CodeClosed, "blob: the store is closed") }

@@ -39,7 +39,7 @@ func (s *Store) Sync(id string) (durable int64, err error) {
 	for {
 		run, before, err := s.startSync(u)
 		switch {
-		case err != nil:
+		case fault.Is(err, fault.NotFound):
 			return 0, err
 		case before != nil: // covers less than was received since
 			<-before.done
@@ -72,6 +72,9 @@ func (s *Store) startSync(u *upload) (run func() error, before *syncing, err err
 	if !first {
 		select {
 		case <-u.syncing.done:
+			if u.syncing.err != nil { // another one may succeed, and the bytes be lost
+				return nil, nil, u.syncing.err
+			}
 		default:
 			return nil, u.syncing, nil
 		}
