@@ -47,6 +47,7 @@ type lane struct {
 	complete bool          // no more frames will come
 	progress time.Time     // when the archive spoke last, or began to owe something
 	probed   time.Duration // after how long without progress to ask next
+	kept     time.Time     // when the archive was told last that an upload goes on without bytes for it
 	away     away
 }
 

@@ -18,8 +18,11 @@ func (l *lane) watch(u *upload) error {
 			return err
 		}
 	}
-	if l.away.lost || !l.owes() {
+	if l.away.lost {
 		return nil
+	}
+	if !l.owes() {
+		return l.keep(u)
 	}
 	switch idle := time.Since(l.progress); {
 	case idle >= l.a.cfg.StallTimeout:
@@ -29,6 +32,17 @@ func (l *lane) watch(u *upload) error {
 		return l.publish(u, l.received, nil, l.asked > l.durable)
 	}
 	return nil
+}
+
+// keep has the archive hear of an upload that waits for another archive: it removes
+// one of which it hears nothing for UploadIdle.
+func (l *lane) keep(u *upload) error {
+	quiet := l.a.cfg.UploadIdle / 4
+	if time.Since(l.progress) < quiet || time.Since(l.kept) < quiet || !u.waits() {
+		return nil
+	}
+	l.kept = time.Now()
+	return l.publish(u, l.received, nil, false)
 }
 
 // answered takes an answer to a fragment, or to the question whether the upload

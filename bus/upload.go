@@ -251,6 +251,13 @@ func (u *upload) spares(l *lane) bool {
 	return others >= u.min && (u.waiting || u.finished)
 }
 
+// waits reports whether the writer waits for memory: some archive is behind.
+func (u *upload) waits() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.waiting
+}
+
 // setBehind notes whether the archive of l keeps up.
 func (u *upload) setBehind(l *lane, behind bool) {
 	u.mu.Lock()
