@@ -1,9 +1,11 @@
 package client
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -67,4 +69,60 @@ func TestAddTellsOfRefusals(t *testing.T) {
 			t.Errorf("%s: %+v, %v %s %q", name, got, fault.KindOf(err), fault.CodeOf(err), err)
 		}
 	}
+}
+
+// A Kubo begins to answer while it still reads: the form is sent to its end, here
+// only after the answer has begun to be read.
+func TestAnswersMayBeginBeforeTheFormEnds(t *testing.T) {
+	c := server(t, func(w http.ResponseWriter, r *http.Request) {
+		conn := http.NewResponseController(w)
+		if err := errors.Join(conn.EnableFullDuplex(), conn.Flush()); err != nil {
+			t.Error(err)
+		}
+		form, err := io.ReadAll(r.Body)
+		if err != nil || !strings.Contains(string(form), "first, and last") {
+			t.Errorf("%q, %v", form, err)
+		}
+		if _, err := io.WriteString(w, `{"Hash":"bafy","Size":"7"}`); err != nil {
+			t.Error(err)
+		}
+	})
+	last, sendLast := io.Pipe()
+	c.HTTP = &http.Client{Transport: &listening{c.HTTP.Transport, func() { go sendLast.CloseWithError(sendAll(sendLast, ", and last")) }}}
+	file := File{Name: "f", Open: func() (io.ReadCloser, error) {
+		return io.NopCloser(io.MultiReader(strings.NewReader("first"), last)), nil
+	}}
+	if got, err := c.Add(t.Context(), file, AddOptions{}); err != nil || got.CID != "bafy" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+func sendAll(w io.Writer, text string) error {
+	_, err := io.WriteString(w, text)
+	return err
+}
+
+// listening tells when an answer begins to be read.
+type listening struct {
+	http.RoundTripper
+	begun func()
+}
+
+func (l *listening) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := l.RoundTripper.RoundTrip(r)
+	if err == nil {
+		resp.Body = &heard{ReadCloser: resp.Body, begun: l.begun}
+	}
+	return resp, err
+}
+
+type heard struct {
+	io.ReadCloser
+	once  sync.Once
+	begun func()
+}
+
+func (h *heard) Read(p []byte) (int, error) {
+	h.once.Do(h.begun)
+	return h.ReadCloser.Read(p)
 }

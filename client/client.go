@@ -158,7 +158,8 @@ func (c *Client) send(ctx context.Context, path string, s Submission) (*http.Res
 	return c.post(ctx, path, s.IdempotencyKey, s.write)
 }
 
-// post posts a form while it is written.
+// post posts a form while it is written. It goes on being written until the body
+// of the answer is closed: a server may begin to answer before it has read all.
 func (c *Client) post(ctx context.Context, path, idempotencyKey string, fill func(*multipart.Writer) error) (*http.Response, error) {
 	read, write := io.Pipe()
 	form := multipart.NewWriter(write)
@@ -171,19 +172,37 @@ func (c *Client) post(ctx context.Context, path, idempotencyKey string, fill fun
 		}
 		write.CloseWithError(err)
 	}()
-	defer func() {
-		read.CloseWithError(io.ErrClosedPipe) // the server answered early: the form is not needed
+	end := func() {
+		read.CloseWithError(io.ErrClosedPipe) // the server has answered: the rest is not needed
 		<-written
-	}()
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base()+path, read)
 	if err != nil {
+		end()
 		return nil, fault.Wrap(fault.Invalid, fmt.Errorf("client: %w", err))
 	}
 	req.Header.Set("Content-Type", form.FormDataContentType())
 	if idempotencyKey != "" {
 		req.Header.Set("Idempotency-Key", idempotencyKey)
 	}
-	return c.do(req)
+	resp, err := c.do(req)
+	if err != nil {
+		end()
+		return nil, err
+	}
+	resp.Body = answer{resp.Body, end}
+	return resp, nil
+}
+
+// answer is the body of an answer to a form. Closing it ends the form.
+type answer struct {
+	io.ReadCloser
+	end func()
+}
+
+func (a answer) Close() error {
+	a.end()
+	return a.ReadCloser.Close()
 }
 
 // write writes the parts of the form. What the archives are chosen by comes
