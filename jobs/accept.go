@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/verae/archive/blob"
@@ -79,6 +80,8 @@ func supported(req *splitter.Request) error {
 	switch {
 	case req.Unsealed && len(req.Files) == 0:
 		return errors.New("jobs: an unsealed request without a file")
+	case req.Unsealed && slices.ContainsFunc(req.Files, func(f splitter.File) bool { return f.OCR }):
+		return errors.New("jobs: an unsealed request for the text of a file: messages are queued by what ends a job")
 	case req.CallbackURL != "":
 		return fault.New(fault.Invalid, "UNSUPPORTED", "callbackUrl: callbacks are not delivered by this version: leave it out and ask statusUrl").InField("callbackUrl")
 	}

@@ -24,15 +24,35 @@ func (w *world) keepFile(ctx context.Context, c Caller, content string, p blob.P
 	if c.SubmissionID == "" {
 		c.SubmissionID = wire.NewSubmissionID()
 	}
-	body := "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.txt\"\r\n\r\n" + content + "\r\n--x--\r\n"
-	req, err := splitter.ReadFile(ctx, strings.NewReader(body), "multipart/form-data; boundary=x", splitter.FileConfig{
-		Config:  splitter.Config{Uploader: w.archives, SubmissionID: c.SubmissionID, TenantID: c.TenantID},
-		Profile: p,
-	})
+	req, err := w.readFile(ctx, c, content, p)
 	if err != nil {
 		return wire.Accepted{}, err
 	}
 	return w.engine.Accept(ctx, c, req)
+}
+
+func (w *world) readFile(ctx context.Context, c Caller, content string, p blob.Profile) (*splitter.Request, error) {
+	body := "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.txt\"\r\n\r\n" + content + "\r\n--x--\r\n"
+	return splitter.ReadFile(ctx, strings.NewReader(body), "multipart/form-data; boundary=x", splitter.FileConfig{
+		Config:  splitter.Config{Uploader: w.archives, SubmissionID: c.SubmissionID, TenantID: c.TenantID},
+		Profile: p,
+	})
+}
+
+// TestUnsealedFileIsNotRead: its submission queues no message, and none may be
+// promised.
+func TestUnsealedFileIsNotRead(t *testing.T) {
+	w := newWorld(t, 2, withWorker)
+	c := Caller{TenantID: alice, SubmissionID: wire.NewSubmissionID()}
+	req, err := w.readFile(t.Context(), c, "the file", blob.Default)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Files[0].OCR = true
+	a, err := w.engine.Accept(t.Context(), c, req)
+	if !fault.Is(err, fault.Internal) || !strings.Contains(err.Error(), "text") {
+		t.Errorf("Accept = %+v, %v", a, err)
+	}
 }
 
 // mustKeep is keepFile for alice, of a file that must be kept.
