@@ -25,8 +25,9 @@ type File struct {
 	// AllHeard says that none but ArchiveIDs has a record of it: every enrolled
 	// archive was heard, and nobody else answered with one.
 	AllHeard bool
-	// Public says that an enrolled archive has a record that shares the file with
-	// everybody. It may be false while one is silent.
+	// Public says that an enrolled archive has a record that shares the file, under
+	// this name and type, with everybody: a tenant's own name for what another
+	// published is his alone. It may be false while one is silent.
 	Public bool
 	// Again looks once more and waits for every archive; nil if all were waited for.
 	// It is for whoever got the bytes from none of ArchiveIDs.
@@ -115,6 +116,7 @@ func (e *Engine) file(ctx context.Context, q fileAsked, soon bool) (File, error)
 			}
 		}
 		_, public := wire.Visible(&h.Record, wire.Public)
+		public = public && h.Record.File.Name == f.Name && h.Record.File.ContentType == f.ContentType
 		f.Public = f.Public || public && found.Vouched(h)
 	}
 	var all bool

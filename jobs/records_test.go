@@ -125,7 +125,8 @@ func TestBytesAreHadFromAllHolders(t *testing.T) {
 }
 
 // A file is everybody's if an enrolled archive has a record that says so, of this
-// very file: caches that others share may keep it then.
+// very file and under this name and type: caches that others share may keep it
+// then, and what a tenant alone calls it must not be in them.
 func TestPublicIsWhatAnEnrolledArchiveSays(t *testing.T) {
 	says := &saying{}
 	w := newWorld(t, 1, func(c *Config) { c.Gatherer = says })
@@ -136,6 +137,10 @@ func TestPublicIsWhatAnEnrolledArchiveSays(t *testing.T) {
 		return receipts.Held{ArchiveIDs: ids, Record: wire.Record{
 			ID: id, Kind: wire.KindFile, TenantID: alice, ShareWith: shares, File: &wire.File{CID: cid, SHA256: digestOf(content)},
 		}}
+	}
+	as := func(h receipts.Held, name, contentType string) receipts.Held {
+		h.Record.File.Name, h.Record.File.ContentType = name, contentType
+		return h
 	}
 	all, some := wire.Share{TenantID: wire.Public, Mode: wire.ModeFiles}, wire.Share{TenantID: wire.Public, Mode: wire.ModeMetadata}
 	for name, tc := range map[string]struct {
@@ -149,6 +154,9 @@ func TestPublicIsWhatAnEnrolledArchiveSays(t *testing.T) {
 		"by a record beside":        {[]receipts.Held{rec(enrolled, "file"), rec(enrolled, "file", all)}, true},
 		"by a stranger":             {[]receipts.Held{rec(enrolled, "file"), rec(stranger, "file", all)}, false},
 		"another file of this name": {[]receipts.Held{rec(enrolled, "file"), rec(enrolled, "other", all)}, false},
+		"under a name of his own":   {[]receipts.Held{as(rec(enrolled, "file"), "merger.pdf", ""), rec(enrolled, "file", all)}, false},
+		"as a type of his own":      {[]receipts.Held{as(rec(enrolled, "file"), "", "text/plain"), rec(enrolled, "file", all)}, false},
+		"under everybody's name":    {[]receipts.Held{rec(enrolled, "file", all), as(rec(enrolled, "file"), "merger.pdf", "")}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			says.found = receipts.Gathered{Records: tc.records, Expected: enrolled, Complete: true}
