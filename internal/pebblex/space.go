@@ -73,7 +73,8 @@ type SpaceConfig struct {
 // refused long before the store itself meets a full disk, of which Pebble dies.
 // Its methods may be called from many goroutines.
 type Space struct {
-	cfg SpaceConfig
+	cfg   SpaceConfig
+	files func(dir vfs.File) (free, total uint64) // inodesOf; another in tests
 
 	mu     sync.Mutex
 	looked time.Time // zero: never
@@ -85,11 +86,21 @@ type Space struct {
 
 // Usage is what was seen of a disk.
 type Usage struct {
-	Free    uint64 // bytes that this process may use
-	Total   uint64 // bytes of the disk
-	Reserve uint64 // bytes that are kept free
-	Known   bool   // false: the file system does not tell, and all is zero
+	Free       uint64 // bytes that this process may use
+	Total      uint64 // bytes of the disk
+	Reserve    uint64 // bytes that are kept free
+	Known      bool   // false: the file system does not tell, and all is zero
+	Inodes     uint64 // files that can still be made; only if there is a bound
+	MostInodes uint64 // files of an empty disk; 0: there is no bound
 }
+
+// keepInodes is how many files a disk can still take when it counts as full: a
+// fiftieth of all, at most this. Every stored file is one, and a store that can
+// make none does not go on.
+const keepInodes = 10_000
+
+// inodeReserve returns how many are kept free.
+func (u Usage) inodeReserve() uint64 { return min(keepInodes, u.MostInodes/50) }
 
 // NewSpace returns a watch on a disk. It looks when it is asked.
 func NewSpace(c SpaceConfig) *Space {
@@ -99,7 +110,7 @@ func NewSpace(c SpaceConfig) *Space {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Space{cfg: c}
+	return &Space{cfg: c, files: inodesOf}
 }
 
 // Admit returns nil if there is room for about cost more bytes, else the error
@@ -152,6 +163,11 @@ func (s *Space) check() error {
 	if !s.full {
 		return nil
 	}
+	if s.usage.Free >= s.usage.Reserve && s.usage.MostInodes > 0 && s.usage.Inodes < s.usage.inodeReserve()*21/20 {
+		return fault.New(fault.Transient, CodeDiskFull,
+			"the disk of %s can take %d more files and keeps %d free (inodes): nothing more is stored until there is room, what is stored can be read; remove other files from it, or make a file system with more inodes",
+			s.cfg.Dir, s.usage.Inodes, s.usage.inodeReserve()).After(fullRetry)
+	}
 	return fault.New(fault.Transient, CodeDiskFull,
 		"the disk of %s has %s free and a reserve of %s (DISK_RESERVE): nothing more is stored until there is room, what is stored can be read; free another %s, or enlarge the disk",
 		s.cfg.Dir, humanBytes(s.usage.Free), humanBytes(s.usage.Reserve), humanBytes(s.usage.Reserve+s.usage.Reserve/20-s.usage.Free)).After(fullRetry)
@@ -159,21 +175,35 @@ func (s *Space) check() error {
 
 // diskUsage asks about the directory, or about the nearest one above it that is
 // there: a directory that is still to be made will be on that disk.
-func (s *Space) diskUsage() (vfs.DiskUsage, error) {
+func (s *Space) diskUsage() (use vfs.DiskUsage, free, total uint64, err error) {
 	for dir := s.cfg.Dir; ; {
 		use, err := s.cfg.FS.GetDiskUsage(dir)
 		above := s.cfg.FS.PathDir(dir)
 		if !errors.Is(err, os.ErrNotExist) || above == dir {
-			return use, err
+			free, total = s.inodes(dir)
+			return use, free, total, err
 		}
 		dir = above
 	}
 }
 
+// inodes asks for the files that a disk can take; zeros if it does not tell.
+func (s *Space) inodes(dir string) (free, total uint64) {
+	d, err := s.cfg.FS.OpenDir(dir)
+	if err != nil {
+		return 0, 0
+	}
+	free, total = s.files(d)
+	if err := d.Close(); err != nil {
+		s.cfg.Log.Debug("a directory could not be closed", "path", dir, "err", err)
+	}
+	return free, total
+}
+
 // look asks the file system. While it does not answer, the last answer holds.
 func (s *Space) look() {
 	s.looked, s.spent = time.Now(), 0
-	use, err := s.diskUsage()
+	use, inodes, most, err := s.diskUsage()
 	switch {
 	case errors.Is(err, vfs.ErrUnsupported):
 		s.usage = Usage{}
@@ -186,18 +216,19 @@ func (s *Space) look() {
 		return
 	}
 	s.blind = nil
-	s.usage = Usage{Free: use.AvailBytes, Total: use.TotalBytes, Reserve: reserveOf(s.cfg.Reserve, use.TotalBytes), Known: true}
-	was, need := s.full, s.usage.Reserve
+	s.usage = Usage{Free: use.AvailBytes, Total: use.TotalBytes, Reserve: reserveOf(s.cfg.Reserve, use.TotalBytes), Known: true, Inodes: inodes, MostInodes: most}
+	was, need, files := s.full, s.usage.Reserve, s.usage.inodeReserve()
 	if was {
 		need += need / 20
+		files += files / 20
 	}
-	s.full = s.usage.Free < need
+	s.full = s.usage.Free < need || s.usage.MostInodes > 0 && s.usage.Inodes < files
 	if s.full != was {
 		level, msg := slog.LevelInfo, "there is room on the disk again"
 		if s.full {
 			level, msg = slog.LevelError, "the disk is full: nothing more is stored until there is room"
 		}
-		s.cfg.Log.Log(context.Background(), level, msg, "path", s.cfg.Dir, "free", s.usage.Free, "reserve", s.usage.Reserve)
+		s.cfg.Log.Log(context.Background(), level, msg, "path", s.cfg.Dir, "free", s.usage.Free, "reserve", s.usage.Reserve, "inodes", s.usage.Inodes)
 	}
 }
 
