@@ -454,3 +454,40 @@ func TestReadingBackEndsWithTheUpload(t *testing.T) {
 		})
 	}
 }
+
+// TestCommitIsRepeatedAfterACrashInIt: whatever a crash left of a commit, the same
+// commit ends with the file, or says that its bytes are lost.
+func TestCommitIsRepeatedAfterACrashInIt(t *testing.T) {
+	data := content(t, "crash in commit", 2*MinChunkSize)
+	for _, synced := range []bool{false, true} {
+		at := 1
+		for hit := true; hit; at++ {
+			disk := vfs.NewCrashableMem()
+			fs := &faultFS{FS: disk, only: func(path string) bool { return path != "blobs" && !strings.Contains(path, dirIndex) }}
+			s := openStore(t, StoreConfig{Dir: "blobs", FS: fs, Create: true})
+			send(t, s, "u", data, small)
+			if synced {
+				if _, err := s.Sync("u"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			fs.arm(at, false, true)
+			if _, err := commit(t, s, "u", data, small); err == nil {
+				hit = false
+			}
+			after := disk.CrashClone(vfs.CrashCloneCfg{})
+			fs.arm(0, false, false)
+			again := openStore(t, StoreConfig{Dir: "blobs", FS: after})
+			_, err := commit(t, again, "u", data, small)
+			if fault.Is(err, fault.NotFound) && !synced && hit {
+				store(t, again, "v", data, small)
+			} else if err != nil {
+				t.Errorf("synced=%v, change %d: %v", synced, at, err)
+			}
+			wantClean(t, again)
+		}
+		if at < 5 { // sync, rename, sync of the directory, and none
+			t.Errorf("only %d changes were seen; is the wrapper bypassed?", at-2)
+		}
+	}
+}
