@@ -26,22 +26,35 @@ const (
 	uploaders   = 64 // half of them leave in the middle
 )
 
+// TestManySlowClientsTakeLittleMemory has many clients at a time in the middle of
+// what they do, in real processes. GOMEMLIMIT has the collector run before the
+// limit, as it does in a container of that size.
+func TestManySlowClientsTakeLittleMemory(t *testing.T) {
+	long(t)
+	for name, took := range memoryOfSlowClients(t, "GOMEMLIMIT=180MiB", need.Rounds(20, 100)<<20, need.Rounds(2, 24)<<20) {
+		if took > memoryLimit {
+			t.Errorf("%s took %d MiB, the limit is %d", name, took>>20, memoryLimit>>20)
+		}
+	}
+}
+
 // BenchmarkBlobMemory prints the highest resident size of each program, in MB:
 // after 50 slow readers of a file of 100 MiB, and 64 uploads of 24 MiB. The limit
 // is 256 MiB. Run it with -benchtime 1x.
 func BenchmarkBlobMemory(b *testing.B) {
 	for range b.N {
-		for name, took := range memoryOfSlowClients(b, 100<<20, 24<<20) {
+		for name, took := range memoryOfSlowClients(b, "NATS_URL=", 100<<20, 24<<20) {
 			b.ReportMetric(float64(took)/1e6, name+"-MB")
 		}
 	}
 	b.ReportMetric(float64(memoryLimit)/1e6, "MB-limit")
 }
 
-// memoryOfSlowClients returns the highest resident size of each program.
-func memoryOfSlowClients(tb testing.TB, fileSize, uploadSize int) map[string]int64 {
+// memoryOfSlowClients returns the highest resident size of each program, started
+// with a further setting.
+func memoryOfSlowClients(tb testing.TB, setting string, fileSize, uploadSize int) map[string]int64 {
 	tb.Helper()
-	w, err := world.Start(tb.Context(), world.Config{Dir: tb.TempDir(), Env: []string{"NATS_URL=", "MAX_UPLOADS_PER_KEY=64", "MAX_REQUESTS_PER_KEY=128"}})
+	w, err := world.Start(tb.Context(), world.Config{Dir: tb.TempDir(), Env: []string{"NATS_URL=", "MAX_UPLOADS_PER_KEY=64", "MAX_REQUESTS_PER_KEY=128", setting}})
 	if err != nil {
 		tb.Fatal(err)
 	}
