@@ -37,7 +37,7 @@ func ReadFile(ctx context.Context, r io.Reader, contentType string, cfg FileConf
 		return nil, err
 	}
 	return cfg.read(ctx, func(d *draft) error {
-		boundary, err := boundaryOf(contentType)
+		boundary, err := boundaryOf(contentType, "multipart/form-data")
 		if err != nil {
 			return err
 		}

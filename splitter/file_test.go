@@ -82,6 +82,8 @@ func TestFileIsOne(t *testing.T) {
 	if len(d.uploads) != 1 {
 		t.Errorf("%d uploads were opened", len(d.uploads))
 	}
+	_, err = ReadFile(t.Context(), strings.NewReader("{}"), "application/json", FileConfig{Config: (&depot{t: t}).config(), Profile: blob.Default})
+	refused(t, err, CodeUnsupportedMediaType, "send multipart/form-data")
 	for _, media := range []string{"application/x-directory", "application/symlink", "multipart/mixed; boundary=x", "Application/X-Directory"} {
 		_, d, err := readFile(t, strings.NewReader(body(filePart("file", "dir", media, ""))), FileConfig{})
 		refused(t, err, CodeBadPart, "not kept")

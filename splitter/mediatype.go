@@ -14,8 +14,9 @@ const maxBoundary = 70
 // not be the last one.
 const boundaryChars = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'()+_,-./:=? "
 
-// boundaryOf returns the boundary that a request's Content-Type names.
-func boundaryOf(contentType string) (string, error) {
+// boundaryOf returns the boundary that a request's Content-Type names; taken are
+// the media types that a refusal offers.
+func boundaryOf(contentType, taken string) (string, error) {
 	bad := func(format string, args ...any) (string, error) {
 		return "", refuse(CodeBadContentType, "Content-Type", `%s %w; send multipart/form-data; boundary="..."`, clip(contentType), fmt.Errorf(format, args...))
 	}
@@ -24,7 +25,7 @@ func boundaryOf(contentType string) (string, error) {
 		return bad("does not parse (%w)", err)
 	}
 	if media != "multipart/form-data" {
-		return "", refuse(CodeUnsupportedMediaType, "Content-Type", "%s is not read here; send application/json or multipart/form-data", clip(media))
+		return "", refuse(CodeUnsupportedMediaType, "Content-Type", "%s is not read here; send %s", clip(media), taken)
 	}
 	boundary, found := params["boundary"]
 	names := paramNames(contentType)

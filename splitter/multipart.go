@@ -36,7 +36,7 @@ import (
 // ctx ends; it is read to its end when there is no error.
 func ReadMultipart(ctx context.Context, r io.Reader, contentType string, cfg Config) (*Request, error) {
 	return cfg.read(ctx, func(d *draft) error {
-		boundary, err := boundaryOf(contentType)
+		boundary, err := boundaryOf(contentType, "application/json or multipart/form-data")
 		if err != nil {
 			return err
 		}

@@ -74,6 +74,9 @@ func (p *part) checkEncoding(header textproto.MIMEHeader) error {
 			return refuse(CodeUnsupportedEncoding, p.field, "part %d has Content-Transfer-Encoding %s; send the bytes as they are, without this header", p.n, clip(value))
 		}
 	}
+	for _, value := range header.Values("Content-Encoding") {
+		return refuse(CodeUnsupportedEncoding, p.field, "part %d has Content-Encoding %s; send the bytes as they are, without this header, or name the compressed file's own content type", p.n, clip(value))
+	}
 	return nil
 }
 

@@ -69,6 +69,19 @@ func TestMP03TransferEncodings(t *testing.T) {
 	}
 }
 
+// A part that says that it is compressed is refused: its bytes are kept as they
+// are, and its content type would be told of what they are not.
+func TestPartsAreNotCompressed(t *testing.T) {
+	for _, encoding := range []string{"gzip", "identity", "", "br, gzip"} {
+		part := "Content-Disposition: form-data; name=\"files\"; filename=\"a\"\r\nContent-Encoding: " + encoding + "\r\n\r\nx"
+		_, d, err := readForm(t, strings.NewReader(body(part)), Config{})
+		refused(t, err, CodeUnsupportedEncoding, "Content-Encoding", "part 1")
+		if len(d.uploads) != 0 {
+			t.Errorf("%q: an upload was opened", encoding)
+		}
+	}
+}
+
 // TestMP06ContentTypes is the table of boundaries.
 func TestMP06ContentTypes(t *testing.T) {
 	with := func(b string) string { return strings.ReplaceAll(body(value("data", "x")), boundary, b) }
