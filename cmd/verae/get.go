@@ -15,7 +15,7 @@ import (
 
 type getCmd struct {
 	CID          string `arg:"" name:"cid" help:"CID of the file."`
-	Output       string `short:"o" type:"path" help:"Where to write it; default: standard output." placeholder:"FILE"`
+	Output       string `short:"o" type:"path" help:"Where to write it, in place of what is there; - or nothing: standard output." placeholder:"FILE"`
 	AcceptDigest bool   `help:"Also take a file of a layout that is unknown here, whose CID can not be computed, if it has the SHA-256 that the server names."`
 }
 
@@ -36,12 +36,15 @@ func (c *getCmd) Run(s *session) error {
 	if err != nil {
 		return err
 	}
+	if info, err := os.Stat(c.Output); err == nil && info.IsDir() { // before all of it was fetched
+		return fault.New(fault.Invalid, "", "--output: %s is a directory: name a file in it", c.Output)
+	}
 	d, err := s.client.Download(s.ctx, want.String())
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	if c.Output == "" {
+	if c.Output == "" || c.Output == "-" {
 		_, err := c.copy(s, s.stdout, d, want)
 		return err
 	}

@@ -25,6 +25,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"strings"
 
@@ -77,6 +78,9 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 	defer stop()
 	key, err := apiKey(cfg.KeyFile, environ)
 	if err == nil {
+		err = checkURL(cfg.URL)
+	}
+	if err == nil {
 		err = chosen.Run(&session{
 			ctx: ctx, client: &client.Client{URL: cfg.URL, Key: key}, json: cfg.JSON, stdin: os.Stdin, stdout: stdout, stderr: stderr,
 		})
@@ -85,6 +89,15 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "verae:", err)
 	}
 	return serve.ExitCode(err)
+}
+
+// checkURL refuses what is no address, which is no server that can not be reached.
+func checkURL(text string) error {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return fault.New(fault.Invalid, "", "--url or VERAE_URL: %q is no URL of an aggregator: write one such as http://127.0.0.1:8080", text)
+	}
+	return nil
 }
 
 // apiKey is the key of a file, else of the environment. A command that needs
