@@ -77,10 +77,12 @@ func (d *fileDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer func() { <-d.slots }()
 	default:
 		w.Header().Set("Retry-After", strconv.Itoa(1))
+		w.Header().Set("Cache-Control", "no-store")
 		http.Error(w, "as many requests as this archive takes are under way: try again", http.StatusServiceUnavailable)
 		return
 	}
 	if !strings.HasPrefix(r.URL.Path, "/ipfs/") {
+		w.Header().Set("Cache-Control", "no-store")
 		http.Error(w, "an archive serves nothing but signed URLs of /ipfs/", http.StatusNotFound)
 		return
 	}

@@ -89,8 +89,8 @@ func TestSignedURLsOnRealProcesses(t *testing.T) {
 		if status, body, _ := fetch("GET", door+signed.Path); !slices.Contains(file.ArchiveIDs, wire.ArchiveID(name)) && status != http.StatusNotFound {
 			t.Errorf("%s, which does not have it: %d %s", name, status, body)
 		}
-		if status, body, _ := fetch("GET", door+"/metrics"); status != http.StatusNotFound {
-			t.Errorf("%s: /metrics: %d %s", name, status, body)
+		if status, body, h := fetch("GET", door+"/metrics"); status != http.StatusNotFound || h.Get("Cache-Control") != "no-store" {
+			t.Errorf("%s: /metrics: %d %s, %v", name, status, body, h)
 		}
 	}
 }
