@@ -158,7 +158,7 @@ func (p *netPeer) hear(msg *nats.Msg) {
 	s := p.store
 	p.mu.Unlock()
 	if s == nil {
-		p.reply(msg.Reply, &nats.Msg{Header: nats.Header{"Status": {"503"}}})
+		p.reply(nil, msg.Reply, &nats.Msg{Header: nats.Header{"Status": {"503"}}})
 		return
 	}
 	ack, err := p.frame(s, msg)
@@ -195,11 +195,6 @@ func (p *netPeer) frame(s *blob.Store, msg *nats.Msg) (ack wire.BlobAck, err err
 
 // answer answers a frame, if the process that took it still runs.
 func (p *netPeer) answer(s *blob.Store, msg *nats.Msg, ack wire.BlobAck, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.store != s {
-		return
-	}
 	out := &nats.Msg{Header: nats.Header{}}
 	if err != nil {
 		out.Header.Set(wire.HeaderProblem, fault.CodeOf(err))
@@ -207,23 +202,39 @@ func (p *netPeer) answer(s *blob.Store, msg *nats.Msg, ack wire.BlobAck, err err
 	} else {
 		out.Data = encode(p.net.t, ack)
 	}
-	p.reply(msg.Reply, out)
+	p.reply(s, msg.Reply, out)
 }
 
-func (p *netPeer) reply(subject string, msg *nats.Msg) {
+// reply sends what the process with the store s says, nil for a process that is not
+// there. The net is locked before the archive, since tests stop archives while a
+// frame is on its way.
+func (p *netPeer) reply(s *blob.Store, subject string, msg *nats.Msg) {
 	if subject == "" {
 		return
 	}
 	msg.Subject = subject
-	p.net.mu.Lock()
-	all := []*nats.Msg{msg}
-	if p.net.onReply != nil {
-		all = p.net.onReply(p, msg)
-	}
-	p.net.mu.Unlock()
-	for _, m := range all {
+	for _, m := range p.arriving(s, msg) {
 		p.net.archives.acks.dispatch(m)
 	}
+}
+
+// arriving is what arrives of a reply.
+func (p *netPeer) arriving(s *blob.Store, msg *nats.Msg) []*nats.Msg {
+	p.net.mu.Lock()
+	defer p.net.mu.Unlock()
+	if s != nil && !p.runs(s) {
+		return nil
+	}
+	if p.net.onReply != nil {
+		return p.net.onReply(p, msg)
+	}
+	return []*nats.Msg{msg}
+}
+
+func (p *netPeer) runs(s *blob.Store) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.store == s
 }
 
 // commit commits an upload at an archive, and checks what is there then.
