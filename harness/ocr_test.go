@@ -144,7 +144,25 @@ func (n *ocrNeighbour) fetch(job envelope.OCRJob) []byte {
 	return data
 }
 
-func (n *ocrNeighbour) get(key, cid string) ([]byte, *http.Response) {
+// get asks for a file, and again where it is told to: archives whose server was
+// restarted hear questions before they hear that somebody wants a file.
+func (n *ocrNeighbour) get(key, cid string) (data []byte, resp *http.Response) {
+	n.t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.After(30 * time.Second); ; {
+		if data, resp = n.getOnce(key, cid); resp.StatusCode != http.StatusServiceUnavailable {
+			return data, resp
+		}
+		select {
+		case <-tick.C:
+		case <-late:
+			return data, resp
+		}
+	}
+}
+
+func (n *ocrNeighbour) getOnce(key, cid string) ([]byte, *http.Response) {
 	n.t.Helper()
 	req, err := http.NewRequestWithContext(n.t.Context(), http.MethodGet, n.world.Ready().HTTPURL+"/ipfs/"+cid, nil)
 	if err != nil {
