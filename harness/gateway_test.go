@@ -50,7 +50,7 @@ func (r reader) do(method, path string, headers ...string) answer {
 	for i := 0; i+1 < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := bounded.Do(req)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func submitShared(t *testing.T, w *world.World, tenant wire.TenantID, data []byt
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("X-Api-Key", w.Ready().APIKeys[tenant])
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := bounded.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,14 +94,15 @@ func submitShared(t *testing.T, w *world.World, tenant wire.TenantID, data []byt
 	if err != nil || decodeErr != nil || resp.StatusCode != http.StatusOK || len(job.Files) != 1 {
 		t.Fatalf("%s: %s, %v, %v", resp.Status, text, err, decodeErr)
 	}
-	return known(data, job.Files[0].ID)
+	return known(t, data, job.Files[0].ID)
 }
 
 // known computes by what a file in the default profile is known.
-func known(data []byte, id wire.RecordID) keptFile {
+func known(t *testing.T, data []byte, id wire.RecordID) keptFile {
+	t.Helper()
 	sums, err := blob.SumReader(bytes.NewReader(data), blob.Default)
 	if err != nil {
-		panic(err)
+		t.Fatal(err)
 	}
 	leaf := blob.CID{Digest: sha256.Sum256(secondLeaf(data)), Raw: true}
 	return keptFile{data: data, id: id, cid: sums.CID, leaf: leaf.String()}
@@ -145,7 +146,7 @@ func TestAccessOnRealArchives(t *testing.T) {
 		false: submitShared(t, w, "acme", randomBytes(2<<20+77, 31), `["globex"]`),
 		true:  submitShared(t, w, "acme", randomBytes(2<<20+78, 32), `["*"]`),
 	}
-	nowhere := known(randomBytes(2<<20+77, 33), wire.RecordID(sum([]byte("nowhere"))))
+	nowhere := known(t, randomBytes(2<<20+77, 33), wire.RecordID(sum([]byte("nowhere"))))
 	for public, f := range files {
 		for name, how := range ways() {
 			for _, who := range []wire.TenantID{"acme", "globex", "initech", ""} {
@@ -306,7 +307,7 @@ func TestSilentArchiveMakesNoBlockAbsent(t *testing.T) {
 	w := startWorld(t, world.Config{InProcess: true, Env: []string{"PUT_MIN_COPIES=2", "WAIT_ARCHIVE_MS=300"}})
 	acme := reader{t, w, "acme"}
 	f := submitShared(t, w, "acme", randomBytes(1<<20+9, 50), `[]`)
-	nowhere := known(randomBytes(1<<20+9, 51), wire.RecordID{1})
+	nowhere := known(t, randomBytes(1<<20+9, 51), wire.RecordID{1})
 	for _, path := range []string{"/ipfs/" + nowhere.cid, "/ipfs/" + nowhere.leaf + "?format=raw"} {
 		if got := acme.do("GET", path); got.status != 404 {
 			t.Errorf("all answer, %s: %d", path, got.status)

@@ -169,7 +169,7 @@ func (n *ocrNeighbour) getOnce(key, cid string) ([]byte, *http.Response) {
 		n.t.Fatal(err)
 	}
 	req.Header.Set("x-api-key", key)
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := bounded.Do(req)
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func postJSON(t *testing.T, w *world.World, key, body string) (int, []byte) {
 	}
 	req.Header.Set("x-api-key", key)
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := bounded.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

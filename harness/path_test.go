@@ -41,6 +41,10 @@ func startWorld(t *testing.T, cfg world.Config) *world.World {
 	return w
 }
 
+// bounded sends the requests of tests, none of which takes long: a server that hangs
+// fails the test that found it, and not the whole run.
+var bounded = &http.Client{Timeout: time.Minute}
+
 func sum(data []byte) wire.Digest { return sha256.Sum256(data) }
 
 // stamp submits and insists on a finished job.

@@ -135,7 +135,7 @@ func (l *lock) http(method, path, body string, headers ...string) (status int, c
 	for i := 0; i+1 < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := bounded.Do(req)
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -168,7 +168,7 @@ func seedOverHTTP(t *testing.T, w *world.World, digest wire.Digest) (job seedJob
 	}
 	req.Header.Set("x-api-key", ready.APIKeys["acme"])
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := bounded.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

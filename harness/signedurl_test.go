@@ -39,7 +39,7 @@ func TestSignedURLsOnRealProcesses(t *testing.T) {
 		for i := 0; i+1 < len(header); i += 2 {
 			r.Header.Set(header[i], header[i+1])
 		}
-		resp, err := http.DefaultClient.Do(r)
+		resp, err := bounded.Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +127,7 @@ func signURL(t *testing.T, c *client.Client, cid string) (s signedURL) {
 	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("x-api-key", c.Key)
-	resp, err := http.DefaultClient.Do(r)
+	resp, err := bounded.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
